@@ -1,0 +1,1 @@
+"""Triton Playground: run, see and understand Triton kernels in a browser."""

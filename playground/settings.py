@@ -1,0 +1,66 @@
+"""Every environment variable and flag, read once into one frozen object.
+
+Nothing else in the project reads the environment for its own behaviour; workers get theirs from the parent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Settings:
+    """host, port    where the page is served (GRADIO_SERVER_NAME, GRADIO_SERVER_PORT)
+    root_path       prefix behind a reverse proxy (GRADIO_ROOT_PATH)
+    cache           our own caches on disk (PLAYGROUND_CACHE)
+    recordings      recorded GPU results that are shown on other hosts
+    run_seconds     the most one run may take before its worker is replaced (PLAYGROUND_RUN_SECONDS)
+    bench_seconds   likewise for a benchmark of all providers (PLAYGROUND_BENCH_SECONDS)
+    edit            kernels may be edited in the page: "loopback", "sandbox" or "off" (PLAYGROUND_EDIT)
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 7860
+    root_path: str = ""
+    cache: Path = Path.home() / ".cache" / "triton-playground"
+    recordings: Path = ROOT / "assets" / "recordings"
+    run_seconds: float = 60.0
+    bench_seconds: float = 300.0
+    edit: str = "loopback"
+
+    @staticmethod
+    def from_env(env: Mapping[str, str] = os.environ) -> Settings:
+        """Raises ValueError that names the variable, where a value cannot be used."""
+        default = Settings()
+        cache = env.get("PLAYGROUND_CACHE") or env.get("XDG_CACHE_HOME")
+        return Settings(
+            host=env.get("GRADIO_SERVER_NAME") or default.host,
+            port=int(_number(env, "GRADIO_SERVER_PORT", default.port)),
+            root_path=env.get("GRADIO_ROOT_PATH", default.root_path),
+            cache=_cache(env, cache, default.cache),
+            recordings=Path(env.get("PLAYGROUND_RECORDINGS") or default.recordings),
+            run_seconds=_number(env, "PLAYGROUND_RUN_SECONDS", default.run_seconds),
+            bench_seconds=_number(env, "PLAYGROUND_BENCH_SECONDS", default.bench_seconds),
+            edit=env.get("PLAYGROUND_EDIT", default.edit),
+        )
+
+
+def _cache(env: Mapping[str, str], given: str | None, default: Path) -> Path:
+    if not given:
+        return default
+    return Path(given) if env.get("PLAYGROUND_CACHE") else Path(given) / "triton-playground"
+
+
+def _number(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it needs a number") from None
