@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import torch
+from typing import TYPE_CHECKING
 
 from playground.engine.messages import Progress
+
+if TYPE_CHECKING:  # a worker that needs no torch starts in a tenth of the time
+    import torch
 
 
 class Cancelled(Exception):
     """The person has stopped this request."""
+
+
+class NeedsInterpreter(Exception):
+    """The native path cannot do this; the message says why in one line. The engine goes to the interpreter."""
 
 
 @dataclass(frozen=True)
