@@ -1,0 +1,57 @@
+# `make` lists the targets. Everything runs in .venv, which `make install` makes and the others ask for.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.installed
+# A GPU machine often has everything and no network: `make gpu PYTHON=python3` takes that Python as it is.
+ifeq ($(origin PYTHON),command line)
+  GPU_PY := $(PYTHON)
+else
+  GPU_PY := $(PY)
+  GPU_READY := $(READY)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-all lint format gpu record record-check fuzz
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+
+install: $(VENV)/.installed  ## make .venv with all that running and testing need
+$(VENV)/.installed: requirements.txt requirements-dev.txt tools/install.py
+	@$(PYTHON) tools/install.py requirements-dev.txt
+	@touch $@
+
+run: $(READY)  ## serve the page on http://127.0.0.1:7860
+	@$(PY) app.py
+
+test: $(READY)  ## the tests that this host can run, in a few minutes
+	@$(PY) tools/browser.py
+	@$(PY) -m pytest -m "not slow"
+
+test-all: $(READY)  ## every test, and thousands of random kernels
+	@$(PY) tools/browser.py
+	@$(PY) -m pytest
+	@$(PY) -m tests.native.fuzz
+
+lint: $(READY)  ## ruff (lint and format) and mypy
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(PY) -m mypy
+
+format: $(READY)  ## let ruff format and mend what it can
+	@$(PY) -m ruff format
+	@$(PY) -m ruff check --fix
+
+gpu: $(GPU_READY)  ## the tests that need a GPU; `make gpu PYTHON=python3` takes that Python as it is
+	@$(GPU_PY) -m pytest -m gpu
+
+record: $(GPU_READY)  ## on a GPU: measure every kernel into assets/recordings
+	@$(GPU_PY) -m playground record
+
+record-check: $(READY)  ## list the recordings whose kernels have changed since
+	@$(PY) -m playground record --check
+
+fuzz: $(READY)  ## thousands of random kernels on the native CPU path
+	@$(PY) -m tests.native.fuzz
