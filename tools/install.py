@@ -88,8 +88,8 @@ def forget_half_installed(site_packages):
 
 
 def pip_choice(python, requirement):
-    """(version, is it a CUDA build) of what pip would install, or None where pip finds nothing in time."""
-    command = [python, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "-q", "--report", "-"]
+    """(version, is it a CUDA build) of what pip would install, or None where one is installed or pip finds none in time."""
+    command = [python, "-m", "pip", "install", "--dry-run", "--no-deps", "-q", "--report", "-"]
     try:
         done = subprocess.run(command + [requirement], capture_output=True, text=True, timeout=120)
         found = json.loads(done.stdout)["install"][0]["metadata"]
