@@ -88,7 +88,7 @@ def forget_half_installed(site_packages):
 
 
 def pip_choice(python, requirement):
-    """(version, is it a CUDA build) of what pip would install, or None where one is installed or pip finds none in time."""
+    """(version, is it a CUDA build) of what pip would install; None where one is there, or none is found in time."""
     command = [python, "-m", "pip", "install", "--dry-run", "--no-deps", "-q", "--report", "-"]
     try:
         done = subprocess.run(command + [requirement], capture_output=True, text=True, timeout=120)
