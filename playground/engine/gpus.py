@@ -1,0 +1,100 @@
+"""A catalogue of GPUs: what the vendors' datasheets and architecture guides say of them.
+
+These are datasheet figures and are shown as such, never as measured. A GPU that is here on this host is measured,
+whether it is listed or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One card. Sizes in bytes (decimal for memory, binary for caches), rates in bytes/s and FLOP/s, dense.
+
+    l1_bytes: shared memory and L1 together, for one SM; shared_bytes: the most of it that is shared memory.
+    clock_hz: the boost clock, from which the on-chip rates are modelled. matrix_flops: bf16, fp16 where there is
+    no bf16. infinity_bytes: AMD's memory-side cache.
+    """
+
+    name: str
+    arch: str
+    sms: int
+    clock_hz: float
+    register_bytes: int
+    l1_bytes: int
+    shared_bytes: int
+    l2_bytes: int
+    memory_bytes: float
+    memory_rate: float
+    matrix_flops: float
+    vector_flops: float
+    memory_kind: str
+    source: str
+    infinity_bytes: int = 0
+
+    @property
+    def shared_rate(self) -> float:
+        """Modelled: 128 bytes each clock in each SM or CU, the width of shared memory."""
+        return 128.0 * self.sms * self.clock_hz
+
+    @property
+    def register_rate(self) -> float:
+        """Modelled: three operands of 4 bytes for each of 128 lanes (64 on Turing and CDNA) each clock."""
+        lanes = 64 if self.arch in ("sm_75", "sm_80") or self.arch.startswith("gfx9") else 128
+        return 12.0 * lanes * self.sms * self.clock_hz
+
+
+KIB, MIB = 1024, 1024**2
+GB, TB, TERA = 1e9, 1e12, 1e12
+
+CATALOGUE = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu(
+            "T4", "sm_75", 40, 1.59e9, 256 * KIB, 96 * KIB, 64 * KIB, 4 * MIB, 16 * GB, 320 * GB,
+            65 * TERA, 8.1 * TERA, "GDDR6", "NVIDIA T4 datasheet; Turing architecture whitepaper",
+        ),
+        Gpu(
+            "A100", "sm_80", 108, 1.41e9, 256 * KIB, 192 * KIB, 164 * KIB, 40 * MIB, 80 * GB, 2.039 * TB,
+            312 * TERA, 19.5 * TERA, "HBM2e", "NVIDIA A100 80 GB SXM datasheet; Ampere architecture whitepaper",
+        ),
+        Gpu(
+            "L4", "sm_89", 58, 2.04e9, 256 * KIB, 128 * KIB, 100 * KIB, 48 * MIB, 24 * GB, 300 * GB,
+            121 * TERA, 30.3 * TERA, "GDDR6", "NVIDIA L4 datasheet; Ada architecture whitepaper",
+        ),
+        Gpu(
+            "L40S", "sm_89", 142, 2.52e9, 256 * KIB, 128 * KIB, 100 * KIB, 96 * MIB, 48 * GB, 864 * GB,
+            362 * TERA, 91.6 * TERA, "GDDR6", "NVIDIA L40S datasheet; Ada architecture whitepaper",
+        ),
+        Gpu(
+            "RTX 4090", "sm_89", 128, 2.52e9, 256 * KIB, 128 * KIB, 100 * KIB, 72 * MIB, 24 * GB, 1.008 * TB,
+            165 * TERA, 82.6 * TERA, "GDDR6X", "NVIDIA Ada architecture whitepaper, appendix A",
+        ),
+        Gpu(
+            "RTX 5090", "sm_120", 170, 2.41e9, 256 * KIB, 128 * KIB, 100 * KIB, 96 * MIB, 32 * GB, 1.792 * TB,
+            209.5 * TERA, 104.8 * TERA, "GDDR7", "NVIDIA RTX Blackwell architecture whitepaper, appendix A",
+        ),
+        Gpu(
+            "H100", "sm_90", 132, 1.83e9, 256 * KIB, 256 * KIB, 228 * KIB, 50 * MIB, 80 * GB, 3.35 * TB,
+            989 * TERA, 67 * TERA, "HBM3", "NVIDIA H100 SXM datasheet; Hopper architecture whitepaper",
+        ),
+        Gpu(
+            "H200", "sm_90", 132, 1.83e9, 256 * KIB, 256 * KIB, 228 * KIB, 50 * MIB, 141 * GB, 4.8 * TB,
+            989 * TERA, 67 * TERA, "HBM3e", "NVIDIA H200 SXM datasheet; Hopper architecture whitepaper",
+        ),
+        Gpu(
+            "B200", "sm_100", 148, 1.85e9, 256 * KIB, 256 * KIB, 228 * KIB, 126 * MIB, 180 * GB, 8.0 * TB,
+            2250 * TERA, 75 * TERA, "HBM3e", "NVIDIA HGX B200 datasheet; Blackwell tuning guide",
+        ),
+        Gpu(
+            "MI300X", "gfx942", 304, 2.1e9, 512 * KIB, 32 * KIB, 64 * KIB, 32 * MIB, 192 * GB, 5.3 * TB,
+            1307 * TERA, 163.4 * TERA, "HBM3", "AMD Instinct MI300X datasheet; CDNA 3 whitepaper", 256 * MIB,
+        ),
+        Gpu(
+            "MI355X", "gfx950", 256, 2.4e9, 512 * KIB, 32 * KIB, 160 * KIB, 32 * MIB, 288 * GB, 8.0 * TB,
+            2500 * TERA, 157.3 * TERA, "HBM3e", "AMD Instinct MI355X datasheet; CDNA 4 whitepaper", 256 * MIB,
+        ),
+    )
+}  # fmt: skip

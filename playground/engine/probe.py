@@ -1,0 +1,324 @@
+"""Watches every load and store of a kernel that the interpreter runs: exact addresses, program by program.
+
+The tensors of a launch are moved into an arena where a red zone parts each from the next, so that an address
+tells its tensor even when it lies outside. An access outside is noted and masked off: it can hurt nothing. Lanes
+are the elements of a block in row-major order; which thread of a GPU holds which lane is the compiler's choice
+and unknown here, so sectors are counted for a whole block access.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+from triton.runtime.interpreter import GridExecutor, TensorHandle, interpreter_builder
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernels.spec import Launch
+
+RED_ZONE = 1 << 20  # bytes; an address this near to a tensor is said to miss it
+SECTOR = 32  # bytes: the smallest piece that a GPU moves between L2 and DRAM or L1
+
+
+@dataclass
+class Region:
+    """One tensor's storage in the arena, with what may be touched and what has been, element by element.
+
+    origin: the element where the tensor begins in its storage; indices are told from there.
+    """
+
+    name: str
+    start: int  # address
+    itemsize: int
+    origin: int
+    valid: np.ndarray  # bool: belongs to a view that the launch was given
+    loaded: np.ndarray = field(init=False)
+    stored: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loaded = np.zeros_like(self.valid)
+        self.stored = np.zeros_like(self.valid)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.valid.size * self.itemsize
+
+
+@dataclass
+class Site:
+    """All accesses of one line to one tensor: how often, how many lanes, bytes and sectors."""
+
+    kind: str
+    line: int
+    tensor: str
+    itemsize: int
+    calls: int = 0
+    lanes: int = 0
+    active: int = 0
+    sectors: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.active * self.itemsize
+
+
+@dataclass(frozen=True)
+class Miss:
+    """The first lane of an access that lies outside."""
+
+    kind: str
+    line: int
+    tensor: str
+    index: int
+    program: tuple[int, ...]
+    lane: int
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of one program, as runs (first element index, step, count) over its active lanes."""
+
+    kind: str
+    line: int
+    tensor: str
+    lanes: int
+    active: int
+    runs: tuple[tuple[int, int, int], ...]
+
+
+class Arena:
+    """Copies of tensors in one buffer, each between red zones; views of one storage stay views of one copy."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]):
+        storages: dict[int, list[tuple[str, torch.Tensor]]] = {}
+        for name, tensor in tensors.items():
+            key = tensor.untyped_storage().data_ptr() or id(tensor)  # empty storages have no address
+            storages.setdefault(key, []).append((name, tensor))
+        sizes = [_aligned(views[0][1].untyped_storage().nbytes()) for views in storages.values()]
+        self._buffer = torch.empty(sum(sizes) + (len(sizes) + 1) * RED_ZONE, dtype=torch.uint8)
+        self._copies: dict[str, torch.Tensor] = {}
+        self.regions: list[Region] = []
+        offset = RED_ZONE
+        for views, size in zip(storages.values(), sizes, strict=True):
+            self._place(views, offset)
+            offset += size + RED_ZONE
+        self._starts = np.array([r.start for r in self.regions], dtype=np.int64)
+
+    def _place(self, views: list[tuple[str, torch.Tensor]], offset: int) -> None:
+        storage = views[0][1].untyped_storage()
+        source = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        self._buffer[offset : offset + source.numel()].copy_(source)
+        itemsize = min(view.element_size() for _, view in views)
+        valid = torch.zeros(storage.nbytes() // itemsize, dtype=torch.bool)
+        for name, view in views:
+            first = offset // view.element_size() + view.storage_offset()
+            self._copies[name] = self._buffer.view(view.dtype).as_strided(view.shape, view.stride(), first)
+            _mark_view(valid, view, itemsize)
+        name, view = views[0]
+        origin = view.storage_offset() * view.element_size() // itemsize
+        self.regions.append(Region(name, self._buffer.data_ptr() + offset, itemsize, origin, valid.numpy()))
+
+    def copy_of(self, name: str) -> torch.Tensor:
+        return self._copies[name]
+
+    def copy_back(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Give the tensors what a launch wrote into their copies, for the launch that follows."""
+        for name, tensor in tensors.items():
+            if tensor.numel():
+                tensor.copy_(self._copies[name])
+
+    def nearest(self, address: int) -> Region:
+        """The region that holds the address or lies nearest to it."""
+        at = int(np.searchsorted(self._starts, address, side="right")) - 1
+        near = self.regions[max(at, 0) : at + 2]
+        return min(near, key=lambda r: max(r.start - address, address - r.end + 1, 0))
+
+    def split(self, addresses: np.ndarray) -> Iterator[tuple[Region, np.ndarray]]:
+        """The regions that the addresses belong to (or are nearest to), each with the positions that do."""
+        low, high = self.nearest(int(addresses.min())), self.nearest(int(addresses.max()))
+        if low is high:
+            yield low, np.arange(addresses.size)
+            return
+        middles = np.array([(a.end + b.start) // 2 for a, b in zip(self.regions, self.regions[1:], strict=False)])
+        owner = np.searchsorted(middles, addresses, side="right")
+        for i in np.unique(owner):
+            yield self.regions[i], np.flatnonzero(owner == i)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 512) * 512
+
+
+def _mark_view(valid: torch.Tensor, view: torch.Tensor, itemsize: int) -> None:
+    """Mark the elements that the view reaches, holes between its rows left out."""
+    ratio = view.element_size() // itemsize
+    for part in range(ratio):
+        strides = [s * ratio for s in view.stride()]
+        valid.as_strided(view.shape, strides, view.storage_offset() * ratio + part).fill_(True)
+
+
+class Probe:
+    """Stands between the interpreter and memory for one launch; see `watching`."""
+
+    def __init__(self, arena: Arena, source_file: str, keep: frozenset[tuple[int, ...]]):
+        self.sites: dict[tuple[str, int, str], Site] = {}
+        self.misses: list[Miss] = []
+        self.touches: dict[tuple[int, ...], list[Touch]] = {program: [] for program in keep}
+        self._arena = arena
+        self._source_file = source_file
+
+    def access(self, kind: str, pointers: np.ndarray, mask: np.ndarray, itemsize: int) -> np.ndarray:
+        """Record one block access; returns the mask without the lanes that lie outside."""
+        addresses = np.ascontiguousarray(pointers).reshape(-1).view(np.int64)
+        active = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)
+        line, lanes = self._line(), np.flatnonzero(active)
+        if not lanes.size:
+            self._site(kind, line, "", itemsize, active.size, 0, 0)
+            return mask
+        allowed = active.copy()
+        for region, chosen in self._arena.split(addresses[lanes]):
+            mine = lanes[chosen]
+            self._record(kind, line, region, addresses[mine], mine, itemsize, active.size, allowed)
+        return allowed.reshape(pointers.shape)
+
+    def _record(self, kind, line, region, addresses, lanes, itemsize, block, allowed) -> None:
+        indices = (addresses - region.start) // region.itemsize
+        last = indices + max(itemsize // region.itemsize, 1) - 1
+        inside = (indices >= 0) & (last < region.valid.size)
+        inside[inside] = region.valid[indices[inside]] & region.valid[last[inside]]
+        program = tuple(int(i) for i in interpreter_builder.grid_idx)
+        if not inside.all():
+            first = int(np.flatnonzero(~inside)[0])
+            index = int(indices[first]) - region.origin
+            self.misses.append(Miss(kind, line, region.name, index, program, int(lanes[first])))
+            allowed[lanes[~inside]] = False
+        seen = region.loaded if kind == "load" else region.stored
+        for part in range(max(itemsize // region.itemsize, 1)):
+            seen[indices[inside] + part] = True
+        sectors = _distinct(addresses[inside] // SECTOR)
+        self._site(kind, line, region.name, itemsize, block, int(inside.sum()), sectors)
+        if program in self.touches:
+            runs = _runs(indices - region.origin)
+            self.touches[program].append(Touch(kind, line, region.name, block, int(inside.sum()), runs))
+
+    def _site(self, kind, line, tensor, itemsize, lanes, active, sectors) -> None:
+        site = self.sites.setdefault((kind, line, tensor), Site(kind, line, tensor, itemsize))
+        site.calls += 1
+        site.lanes += lanes
+        site.active += active
+        site.sectors += sectors
+
+    def _line(self) -> int:
+        """The line of the kernel's file that is at work: the innermost frame of that file."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self._source_file:
+                return frame.f_lineno
+            frame = frame.f_back
+        return 0
+
+
+def _distinct(values: np.ndarray) -> int:
+    """How many different values; they mostly come in order, which spares the sort."""
+    steps = np.diff(values)
+    return int(np.count_nonzero(steps)) + 1 if values.size and (steps >= 0).all() else np.unique(values).size
+
+
+def _runs(indices: np.ndarray, most: int = 512) -> tuple[tuple[int, int, int], ...]:
+    """Element indices as runs of one step each: (first, step, count); the first `most` runs."""
+    runs: list[tuple[int, int, int]] = []
+    at = 0
+    while at < indices.size and len(runs) < most:
+        if at + 1 == indices.size:
+            runs.append((int(indices[at]), 1, 1))
+            break
+        step = indices[at + 1] - indices[at]
+        breaks = np.flatnonzero(np.diff(indices[at:]) != step)
+        count = int(breaks[0]) + 1 if breaks.size else indices.size - at
+        runs.append((int(indices[at]), int(step), count))
+        at += count
+    return tuple(runs)
+
+
+@contextmanager
+def watching(probe: Probe) -> Iterator[None]:
+    """Route the interpreter's loads, stores and atomics through the probe."""
+    builder = interpreter_builder
+    load, store = builder.create_masked_load, builder.create_masked_store
+    rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
+
+    def narrowed(kind: str, ptrs: TensorHandle, mask: np.ndarray) -> np.ndarray:
+        return probe.access(kind, ptrs.data, mask, max(ptrs.get_element_ty().primitive_bitwidth // 8, 1))
+
+    def watched_load(ptrs, mask, *rest, **named):
+        return load(ptrs, TensorHandle(narrowed("load", ptrs, mask.data), mask.dtype), *rest, **named)
+
+    def watched_store(ptrs, value, mask, *rest, **named):
+        return store(ptrs, value, TensorHandle(narrowed("store", ptrs, mask.data), mask.dtype), *rest, **named)
+
+    def watched_rmw(op, ptr, value, mask, *rest):
+        narrowed("load", ptr, mask.data)
+        return rmw(op, ptr, value, TensorHandle(narrowed("store", ptr, mask.data), mask.dtype), *rest)
+
+    def watched_cas(ptr, *rest):
+        for kind in ("load", "store"):
+            narrowed(kind, ptr, np.ones(ptr.data.shape, dtype=bool))
+        return cas(ptr, *rest)
+
+    watched = {
+        "create_masked_load": watched_load,
+        "create_masked_store": watched_store,
+        "create_atomic_rmw": watched_rmw,
+        "create_atomic_cas": watched_cas,
+    }
+    for name, function in watched.items():
+        setattr(builder, name, function)
+    try:
+        yield
+    finally:
+        for name in watched:
+            delattr(builder, name)
+
+
+class ChosenPrograms(GridExecutor):
+    """The interpreter's grid, over some programs only, in the order given."""
+
+    def __init__(self, launch: Launch, programs: Iterator[tuple[int, ...]]):
+        super().__init__(launch.kernel.rewrite(), launch.kernel.arg_names, launch.grid)
+        self._programs = programs
+
+    def __call__(self, **arguments: Any) -> None:
+        _, held = self._init_args_hst((), {k: v for k, v in arguments.items() if k in self.arg_names})
+        scope = interpreter._patch_lang(self.fn)
+        try:
+            signature = inspect.signature(self.fn)
+            bound = signature.bind(**held)
+            bound.apply_defaults()
+            ready = {
+                name: value if name in self.constexprs else interpreter._implicit_cvt(value)
+                for name, value in bound.arguments.items()
+            }
+            interpreter_builder.set_grid_dim(*(*self.grid, 1, 1)[:3])
+            for program in self._programs:
+                interpreter_builder.set_grid_idx(*program)
+                self.fn(**ready)
+        finally:
+            scope.restore()
+
+
+def tensors_of(launch: Launch) -> dict[str, torch.Tensor]:
+    """The launch's tensors by argument name; a host descriptor counts as its base."""
+    found = {}
+    for name, value in launch.args.items():
+        if isinstance(value, TensorDescriptor):
+            found[name] = value.base
+        elif isinstance(value, torch.Tensor):
+            found[name] = value
+    return found

@@ -1,0 +1,167 @@
+"""Which bytes a kernel asks for: its loads and stores, run in the interpreter and counted exactly.
+
+Runs in the interpreter's worker. Values do not matter here, addresses do, so the real dtype is kept even where
+the interpreter's arithmetic is wrong in it. A grid too large for the time allowed is sampled evenly, the first and
+the last program always among the sample, and the sums are scaled and said to be so.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernels.spec import Launch, Plan
+from playground.engine.messages import Access, OutOfBounds, ProgramAccess, TracedLaunch, TracedTensor
+from playground.engine.probe import SECTOR, Arena, ChosenPrograms, Probe, Region, tensors_of, watching
+
+Program = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A whole plan's trace: its launches, what lay outside, and whether every program was run."""
+
+    launches: tuple[TracedLaunch, ...]
+    out_of_bounds: tuple[OutOfBounds, ...]
+    exact: bool
+
+
+def trace_plan(plan: Plan, programs: Iterable[int] | None = None, seconds: float = 2.5) -> Traced:
+    """Run each launch of the plan in the interpreter under watch. programs, seconds: see TraceRequest."""
+    launches, misses = [], []
+    share = seconds / max(len(plan.launches), 1)
+    for launch in plan.launches:
+        if math.prod(launch.grid) == 0:
+            continue
+        traced, outside = _trace_launch(launch, programs, share)
+        launches.append(traced)
+        misses += outside
+    exact = all(t.programs_traced == t.programs_total for t in launches)
+    return Traced(tuple(launches), tuple(misses), exact)
+
+
+def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float):
+    total = math.prod(launch.grid)
+    keep = sorted({p for p in (programs if programs is not None else (0, total // 2, total - 1)) if 0 <= p < total})
+    arena = Arena(tensors_of(launch))
+    source_file = launch.kernel.fn.__code__.co_filename
+    probe = Probe(arena, source_file, frozenset(_index(p, launch.grid) for p in keep))
+    ran = _Counted(launch.grid, _even_order(total, keep), time.monotonic() + seconds)
+    with watching(probe):
+        ChosenPrograms(launch, iter(ran))(**_moved(launch, arena), **launch.config.meta)
+    arena.copy_back(tensors_of(launch))
+    scale = total / ran.count
+    accesses = tuple(_access(site, source_file, scale) for site in probe.sites.values() if site.tensor)
+    traced = TracedLaunch(
+        kernel=launch.kernel.fn.__name__,
+        grid=launch.grid,
+        programs_traced=ran.count,
+        programs_total=total,
+        accesses=accesses,
+        tensors=tuple(_tensor(region, accesses) for region in arena.regions),
+        programs={
+            p: tuple(
+                ProgramAccess(kind=t.kind, line=t.line, tensor=t.tensor, lanes=t.lanes, active=t.active, runs=t.runs)
+                for t in probe.touches[_index(p, launch.grid)]
+            )
+            for p in keep
+        },
+    )
+    return traced, [_outside(miss, source_file) for miss in probe.misses[:20]]
+
+
+class _Counted:
+    """The programs to run until the deadline; those asked for come first and always run."""
+
+    def __init__(self, grid: tuple[int, ...], order: list[int], deadline: float):
+        self.count = 0
+        self._grid, self._order, self._deadline = grid, order, deadline
+
+    def __iter__(self) -> Iterator[Program]:
+        for linear in self._order:
+            if self.count >= 3 and time.monotonic() > self._deadline:
+                return
+            self.count += 1
+            yield _index(linear, self._grid)
+
+
+def _even_order(total: int, first: list[int]) -> list[int]:
+    """Program ids such that any prefix is spread evenly over the grid: `first`, then by halving the gaps."""
+    seen, order = set(), []
+    for linear in (*first, 0, total - 1):
+        if linear not in seen:
+            seen.add(linear)
+            order.append(linear)
+    step = 1 << max(total - 1, 1).bit_length()
+    while step and len(order) < min(total, 100_000):
+        fresh = [p for p in range(0, total, step) if p not in seen]
+        seen.update(fresh)
+        order += fresh
+        step //= 2
+    return order
+
+
+def _index(linear: int, grid: tuple[int, ...]) -> Program:
+    """Linear program id to (x, y, z); x runs fastest, as on a GPU."""
+    x, y = grid[0], grid[1] if len(grid) > 1 else 1
+    return linear % x, linear // x % y, linear // (x * y)
+
+
+def _moved(launch: Launch, arena: Arena) -> dict:
+    """The launch's arguments with each tensor replaced by its copy in the arena."""
+    moved = dict(launch.args)
+    for name in tensors_of(launch):
+        copy = arena.copy_of(name)
+        value = moved[name]
+        moved[name] = replace(value, base=copy) if isinstance(value, TensorDescriptor) else copy
+    return moved
+
+
+def _access(site, source_file: str, scale: float) -> Access:
+    sectors = round(site.sectors * scale)
+    return Access(
+        kind=site.kind,
+        line=site.line,
+        code=linecache.getline(source_file, site.line).strip(),
+        tensor=site.tensor,
+        itemsize=site.itemsize,
+        calls=round(site.calls * scale),
+        lanes=round(site.lanes * scale),
+        active=round(site.active * scale),
+        bytes=round(site.bytes * scale),
+        sectors=sectors,
+        efficiency=site.bytes / (site.sectors * SECTOR) if site.sectors else 0.0,
+    )
+
+
+def _tensor(region: Region, accesses: tuple[Access, ...]) -> TracedTensor:
+    def asked(kind: str) -> int:
+        return sum(a.bytes for a in accesses if a.tensor == region.name and a.kind == kind)
+
+    return TracedTensor(
+        name=region.name,
+        bytes_total=int(region.valid.sum()) * region.itemsize,
+        bytes_loaded=asked("load"),
+        bytes_stored=asked("store"),
+        unique_loaded=int(region.loaded.sum()) * region.itemsize,
+        unique_stored=int(region.stored.sum()) * region.itemsize,
+    )
+
+
+def _outside(miss, source_file: str) -> OutOfBounds:
+    way = "before the start" if miss.index < 0 else "outside"
+    return OutOfBounds(
+        kind=miss.kind,
+        tensor=miss.tensor,
+        index=miss.index,
+        program=miss.program,
+        lane=miss.lane,
+        line=miss.line,
+        message=f"{miss.kind} {way} of {miss.tensor}: element {miss.index}, program {miss.program}, lane {miss.lane}, "
+        f"line {miss.line}: {linecache.getline(source_file, miss.line).strip()}",
+    )

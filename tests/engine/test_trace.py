@@ -1,0 +1,94 @@
+"""The trace counts exact bytes, finds one element out of bounds, and says when it has sampled."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = (Path(__file__).parent / "traces.py").read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def traces():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.traces"],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def line_of(code):
+    return next(n for n, text in enumerate(SOURCE, 1) if code in text)
+
+
+def test_a_copy_of_1000_floats_loads_and_stores_4000_bytes(traces):
+    (launch,) = traces["copy"]["launches"]
+    load, store = launch["accesses"]
+    assert (load["bytes"], store["bytes"]) == (4000, 4000)
+    assert (load["line"], load["tensor"]) == (line_of("value = tl.load"), "x_ptr")
+    assert load["calls"] == 4  # programs
+    assert load["lanes"] == 1024  # 24 of which are masked
+    assert load["active"] == 1000
+    assert load["sectors"] == 125  # 4,000 bytes, aligned, in pieces of 32
+    assert traces["copy"]["out_of_bounds"] == []
+    assert traces["copy"]["right"]  # watching changes no answer
+
+
+def test_programs_keep_their_accesses_as_runs(traces):
+    programs = traces["copy"]["launches"][0]["programs"]
+    assert [access["runs"] for access in programs["0"]] == [[[0, 1, 256]], [[0, 1, 256]]]
+    assert programs["3"][0]["runs"] == [[768, 1, 232]]
+
+
+def test_one_element_past_the_end_is_found(traces):
+    (miss,) = traces["one_past"]["out_of_bounds"]
+    assert (miss["kind"], miss["tensor"], miss["index"]) == ("load", "x_ptr", 1000)
+    assert (miss["program"], miss["lane"]) == ([3, 0, 0], 231)
+    assert miss["line"] == line_of("value = tl.load")
+
+
+def test_before_the_start_and_far_away_are_found(traces):
+    assert traces["before"]["out_of_bounds"][0]["index"] == -3
+    far = traces["far"]["out_of_bounds"]
+    assert len(far) == 4 and far[0]["kind"] == "load"
+
+
+def test_a_column_of_a_matrix_uses_an_eighth_of_its_sectors(traces):
+    load = traces["column"]["launches"][0]["accesses"][0]
+    assert (load["bytes"], load["sectors"], load["efficiency"]) == (256, 64, 0.125)
+
+
+def test_a_hole_between_strided_elements_is_out_of_bounds(traces):
+    miss = traces["hole"]["out_of_bounds"][0]
+    assert (miss["tensor"], miss["lane"], miss["index"]) == ("x_ptr", 1, 7)
+
+
+def test_add_rms_norm_reads_its_weight_once_a_row(traces):
+    (launch,) = traces["norm"]["launches"]
+    by_tensor = {t["name"]: t for t in launch["tensors"]}
+    tensor = 5 * 300 * 2
+    assert by_tensor["x_ptr"]["bytes_loaded"] == by_tensor["residual_ptr"]["bytes_loaded"] == tensor
+    assert by_tensor["out_ptr"]["bytes_stored"] == by_tensor["new_residual_ptr"]["unique_stored"] == tensor
+    assert by_tensor["weight_ptr"]["bytes_loaded"] == 5 * 600
+    assert by_tensor["weight_ptr"]["unique_loaded"] == 600
+    assert traces["norm"]["exact"]
+
+
+def test_a_large_grid_is_sampled_and_scaled(traces):
+    (launch,) = traces["large"]["launches"]
+    assert not traces["large"]["exact"]
+    assert launch["programs_traced"] < launch["programs_total"] == 48_829
+    load = next(a for a in launch["accesses"] if a["tensor"] == "x_ptr")
+    assert load["bytes"] == pytest.approx(200_000_000, rel=0.01)
+    assert "48828" in launch["programs"]  # the last program is always among the sample
+
+
+def test_an_empty_grid_loads_nothing(traces):
+    assert traces["empty"]["launches"] == [] and traces["empty"]["exact"]

@@ -1,0 +1,75 @@
+"""Traces some launches in the interpreter and prints the results as JSON; run by test_trace.py in a child process."""
+
+import json
+
+import torch
+import triton
+import triton.language as tl
+
+import kernels
+from kernels.spec import Config, Launch, Plan, Target
+from playground.engine.trace import trace_plan
+
+
+@triton.jit
+def copy_shifted(x_ptr, out_ptr, n, shift, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x_ptr + i + shift, mask=i < n)
+    tl.store(out_ptr + i, value, mask=i < n)
+
+
+@triton.jit
+def copy_column(x_ptr, out_ptr, n, stride, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i * stride, mask=i < n), mask=i < n)
+
+
+def shifted(shift, n=1000):
+    out = torch.zeros(n)
+    launch = Launch(
+        copy_shifted,
+        (triton.cdiv(n, 256),),
+        {"x_ptr": torch.arange(float(n)), "out_ptr": out, "n": n, "shift": shift},
+        Config({"BLOCK": 256}),
+    )
+    return Plan((launch,), {"out": out}), out
+
+
+def of_kernel(name, dims, dtype, **how):
+    spec = kernels.get(name)
+    inputs = spec.inputs(dims, dtype, "cpu")
+    target = Target.named("sm_90")
+    plan = spec.plan(inputs, spec.default_config(inputs, target), target)
+    return trace_plan(plan, **how), plan
+
+
+def as_json(traced):
+    return {
+        "exact": traced.exact,
+        "launches": [launch.model_dump(mode="json") for launch in traced.launches],
+        "out_of_bounds": [miss.model_dump(mode="json") for miss in traced.out_of_bounds],
+    }
+
+
+def main():
+    results = {}
+    plan, out = shifted(0)
+    results["copy"] = as_json(trace_plan(plan)) | {"right": bool((out == torch.arange(1000.0)).all())}
+    results["one_past"] = as_json(trace_plan(shifted(1)[0]))
+    results["before"] = as_json(trace_plan(shifted(-3)[0]))
+    results["far"] = as_json(trace_plan(shifted(10**9)[0]))
+    x, out = torch.randn(64, 8), torch.zeros(64)
+    column = Launch(copy_column, (1,), {"x_ptr": x[:, 2], "out_ptr": out, "n": 64, "stride": 8}, Config({"BLOCK": 64}))
+    results["column"] = as_json(trace_plan(Plan((column,), {"out": out})))
+    into_a_hole = Launch(
+        copy_column, (1,), {"x_ptr": x[:, 2], "out_ptr": out, "n": 64, "stride": 7}, Config({"BLOCK": 64})
+    )
+    results["hole"] = as_json(trace_plan(Plan((into_a_hole,), {"out": out})))
+    results["norm"] = as_json(of_kernel("add_rms_norm", {"rows": 5, "n": 300}, "bfloat16")[0])
+    results["large"] = as_json(of_kernel("vector_add", {"n": 50_000_000}, "float32", seconds=0.3)[0])
+    results["empty"] = as_json(of_kernel("vector_add", {"n": 0}, "float32")[0])
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
