@@ -64,8 +64,10 @@ def need_same_dtype(tensor: torch.Tensor, name: str, other: torch.Tensor, other_
 
 
 def need_same_device(**tensors: torch.Tensor) -> None:
-    """All tensors on one device; the first one names it."""
+    """All tensors on one device that kernels can run on; the first one names it."""
     (first, lead), *rest = tensors.items()
+    if lead.device.type not in ("cuda", "cpu", "meta"):
+        raise InputError(f"{first} is on {lead.device}; kernels run on CUDA, ROCm and CPU tensors: move it", first)
     for name, tensor in rest:
         if tensor.device != lead.device:
             raise InputError(
@@ -80,7 +82,9 @@ def need_no_grad(**tensors: torch.Tensor) -> None:
         return
     for name, tensor in tensors.items():
         if tensor.requires_grad:
-            raise InputError(f"{name} requires a gradient and this kernel has none; call it under torch.no_grad()", name)
+            raise InputError(
+                f"{name} requires a gradient and this kernel has none; call it under torch.no_grad()", name
+            )
 
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

@@ -291,7 +291,8 @@ class KernelSpec:
 
     def run(self, config: Config | None = None, **inputs: Any) -> Any:
         """Plan and launch on the tensors given; one output comes bare, several as a tuple."""
-        target = Target.of(next(v.device for v in inputs.values() if isinstance(v, torch.Tensor)))
+        devices = (v.device for v in inputs.values() if isinstance(v, torch.Tensor))
+        target = Target.of(next(devices, torch.device("cpu")))  # without a tensor, `plan` says what is missing
         config = config or self.default_config(inputs, target)
         outputs = tuple(self.plan(inputs, config, target).run().values())
         return outputs[0] if len(outputs) == 1 else outputs
