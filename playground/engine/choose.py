@@ -1,0 +1,278 @@
+"""What a request means: every default filled in, every value checked, before anything is allocated.
+
+`validate` needs no device and makes no values, so the page's own process may call it. `fit` asks whether a shape
+has room (inputs, plan, float64 reference, judging) and, on a CPU, whether it answers in a bearable time; a shape
+that does not fit is refused with the nearest one that does.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import kernels
+from kernels.spec import Bug, Config, Edge, InputError, Inputs, KernelSpec, Launch, Target, nbytes
+from playground.engine.edits import first_line
+from playground.engine.messages import Choice, ConfigChoice, Request
+
+Origin = Literal["given", "tuned", "spec"]
+
+MAX_BYTES = 2**44  # inputs beyond 16 TiB fit no host: refused without asking one
+MAX_SEED = 2**63 - 1
+CPU_SECONDS = 40.0  # a run on the CPU that would take longer is refused
+SMALL_BYTES, SMALL_FLOPS = 2**25, 2**30  # a run of this size has room on any device
+PROVIDERS = ("eager", "torch.compile")  # that every kernel has, besides its spec's own
+
+
+class Chosen(NamedTuple):
+    spec: KernelSpec
+    dims: dict[str, int]
+    dtype: str
+    edge: Edge | None
+    bug: Bug | None
+
+
+def validate(request: Request, gpu: bool = False) -> Chosen:
+    """The request with its defaults. `gpu`: dims that are not given come from the prefill preset.
+
+    An edge case's dims and dtype override what is given; a planted bug's stand where nothing is. Raises InputError
+    that names the argument and the remedy.
+    """
+    spec = kernels.get(request.kernel)
+    edge = _named(spec.edges, request.edge, "edge")
+    bug = _named(spec.bugs, request.bug, "bug")
+    dtype = (edge and edge.dtype) or request.dtype or (bug and bug.dtype) or spec.dtypes[0]
+    if dtype not in spec.dtypes:
+        raise InputError(f"{spec.name} has no dtype {dtype!r}; choose {_either(spec.dtypes)}", "dtype")
+    dims = _dims(spec, request, edge, bug, gpu)
+    if not 0 <= request.seed <= MAX_SEED:
+        raise InputError(f"seed must be from 0 to {MAX_SEED}, and it is {request.seed}; set seed to 0", "seed")
+    known = (*PROVIDERS, *(b.name for b in spec.baselines))
+    for name in request.baselines or ():
+        if name not in known:
+            raise InputError(f"{spec.name} has no baseline {name!r}; choose {_either(known)}", "baselines")
+    _size(spec, dims, dtype)
+    return Chosen(spec, dims, dtype, edge, bug)
+
+
+def _named(items, name: str | None, argument: str):
+    if name is None:
+        return None
+    for item in items:
+        if item.name == name:
+            return item
+    names = _either([item.name for item in items]) if items else "none: this kernel has no such case"
+    raise InputError(f"no {argument} is named {name!r}; choose {names}", argument)
+
+
+def _dims(spec: KernelSpec, request: Request, edge: Edge | None, bug: Bug | None, gpu: bool) -> dict[str, int]:
+    names = [dim.name for dim in spec.dims]
+    for name in request.dims:
+        if name not in names:
+            raise InputError(f"{spec.name} has no dim {name!r}; its dims are {', '.join(names)}", name)
+    fixed = edge.dims if edge else {}
+    start = spec.presets.get("prefill", spec.default) if gpu else spec.default
+    dims = {**start, **(bug.dims if bug else {}), **request.dims, **fixed}
+    for dim in spec.dims:
+        value = dims[dim.name]
+        if dim.name in fixed:
+            continue  # an edge case may go where a person may not, such as no rows at all
+        if value < dim.low:
+            low = f"{dim.low:,}"
+            raise InputError(
+                f"{dim.name} must be {low} or more, and it is {value:,}; set {dim.name} to {low} or more", dim.name
+            )
+        if value > dim.high:
+            high = f"{dim.high:,}"
+            raise InputError(
+                f"{dim.name} must be {high} or less, and it is {value:,}; set {dim.name} to {high} or less", dim.name
+            )
+    return {name: dims[name] for name in names}
+
+
+def _size(spec: KernelSpec, dims: Mapping[str, int], dtype: str) -> None:
+    """Refuses sizes that overflow; kernels that cannot take these inputs say so through InputError."""
+    shape = ", ".join(f"{name}={value:,}" for name, value in dims.items())
+    try:
+        total = nbytes(*_tensors(spec.inputs(dims, dtype, "meta")))
+    except RuntimeError:  # torch's own: the storage's size overflows
+        total = MAX_BYTES + 1
+    if total > MAX_BYTES:
+        raise InputError(f"{shape} needs more than 16 TiB; make {spec.shrinks} smaller", spec.shrinks)
+
+
+def choose_config(
+    spec: KernelSpec, request: Request, inputs: Inputs, target: Target, dims: Mapping[str, int], dtype: str
+) -> tuple[Config, Origin]:
+    """The config and where it comes from: the one given, else the spec's for this target.
+
+    Raises InputError for a given one whose names or values cannot be.
+    """
+    own = spec.default_config(inputs, target)
+    given = request.config
+    if given is None:
+        return own, "spec"
+    if set(given.meta) != set(own.meta):
+        have = ", ".join(given.meta) or "none"
+        raise InputError(f"config names {have}; {spec.name} needs {', '.join(own.meta) or 'none'}", "config")
+    for name, value in given.meta.items():
+        if value < 1:
+            raise InputError(f"{name} must be 1 or more, and it is {value}; set {name} to 1 or more", "config")
+    if given.num_warps & (given.num_warps - 1):
+        raise InputError(f"num_warps must be a power of two, and it is {given.num_warps}; use 4 or 8", "config")
+    return Config(dict(given.meta), given.num_warps, given.num_stages), "given"
+
+
+def as_choice(request: Request, chosen: Chosen, config: Config, origin: Origin) -> Choice:
+    return Choice(
+        kernel=chosen.spec.name, dims=chosen.dims, dtype=chosen.dtype, seed=request.seed,
+        config=ConfigChoice(meta=dict(config.meta), num_warps=config.num_warps, num_stages=config.num_stages),
+        config_origin=origin, edge=request.edge, bug=request.bug, edited=request.source is not None,
+    )  # fmt: skip
+
+
+# Room and time
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes at the peak of a run; seconds roughly, on a CPU."""
+
+    bytes: int
+    seconds: float
+
+
+def need(spec: KernelSpec, dims: Mapping[str, int], dtype: str, target: Target, interpreted: bool = False) -> Need:
+    """What a run of this shape takes, from tensors without values. Raises InputError where a plan does."""
+    inputs = spec.inputs(dims, dtype, "meta")
+    plan = spec.plan(inputs, spec.default_config(inputs, target), target)
+    touched = [*_tensors(inputs), *plan.outputs.values(), *launch_tensors(plan.launches)]
+    held = sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in touched}.values())
+    held += sum(inputs[name].untyped_storage().nbytes() for name in spec.in_place)
+    exact = 8 * sum(t.numel() for t in plan.outputs.values())  # the float64 reference, kept to the end
+    wide = peak_bytes(lambda: spec.reference(**in_float64(inputs)))
+    eager = peak_bytes(lambda: (spec.eager or spec.reference)(**inputs))
+    judging = min(8 * exact, 2**27 if target.kind == "cpu" else 2**31)
+    cost = spec.cost(inputs)
+    programs = sum(math.prod(launch.grid) for launch in plan.launches)
+    seconds = _cpu_seconds(cost.bytes_moved, cost.flops, programs, interpreted) if target.kind == "cpu" else 0.0
+    return Need(held + max(wide, exact + eager, exact + judging), seconds)
+
+
+def _cpu_seconds(moved: int, flops: int, programs: int, interpreted: bool) -> float:
+    """Upper guess for a run with its reference: not a forecast, a fence. Rates are low ones for one laptop core."""
+    cores = os.cpu_count() or 1
+    alone = moved * 12 / 3e9 + flops * 4 / (8e9 * cores)
+    return alone + (programs * 2e-3 + flops / 2e8 if interpreted else 0.0)
+
+
+def fit(
+    spec: KernelSpec, dims: Mapping[str, int], dtype: str, target: Target, available: int, interpreted: bool = False
+) -> None:
+    """Returns where the shape has room and time; else raises InputError that offers the nearest which has."""
+
+    def wants(shape: Mapping[str, int]) -> Need:
+        return need(spec, shape, dtype, target, interpreted)
+
+    def fits(shape: Mapping[str, int]) -> bool:
+        found = wants(shape)
+        return found.bytes <= available and found.seconds <= CPU_SECONDS
+
+    cost = spec.cost(spec.inputs(dims, dtype, "meta"))
+    if cost.bytes_moved <= SMALL_BYTES and cost.flops <= SMALL_FLOPS and not interpreted:
+        return  # fits anywhere; planning it in detail would cost more than it tells
+    own = wants(dims)
+    if own.bytes <= available and own.seconds <= CPU_SECONDS:
+        return
+    shape = ", ".join(f"{name}={value:,}" for name, value in dims.items())
+    if own.bytes > available:
+        why = f"{shape} needs {gib(own.bytes)}, and {gib(available)} are free"
+    else:
+        why = f"{shape} would take about {own.seconds:,.0f} s here, and {CPU_SECONDS:.0f} s are the limit"
+    nearest = nearest_fitting(spec, dims, fits)
+    remedy = f"set {spec.shrinks} to {nearest[spec.shrinks]:,}" if nearest else "choose a smaller shape"
+    raise InputError(f"{why}; {remedy}", spec.shrinks)
+
+
+def nearest_fitting(
+    spec: KernelSpec, dims: Mapping[str, int], fits: Callable[[Mapping[str, int]], bool]
+) -> dict[str, int] | None:
+    """The largest shape that fits, by halving the dim that the spec shrinks; None where even its lowest does not."""
+    low = max(1, next(dim.low for dim in spec.dims if dim.name == spec.shrinks))
+    shape = dict(dims)
+    while not fits(shape):
+        if shape[spec.shrinks] // 2 < low:
+            return None
+        shape[spec.shrinks] //= 2
+    return shape
+
+
+def gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 // 10 else f"{size / 2**20:,.1f} MiB"
+
+
+def in_float64(inputs: Inputs) -> Inputs:
+    """Copies of the inputs for the reference: floating tensors in float64, the others as they are, cloned."""
+    return {
+        name: (value.to(torch.float64) if value.is_floating_point() else value.clone())
+        if isinstance(value, torch.Tensor)
+        else value
+        for name, value in inputs.items()
+    }
+
+
+def launch_tensors(launches: tuple[Launch, ...]) -> list[torch.Tensor]:
+    return [value for launch in launches for value in launch.args.values() if isinstance(value, torch.Tensor)]
+
+
+def _tensors(inputs: Inputs) -> list[torch.Tensor]:
+    return [value for value in inputs.values() if isinstance(value, torch.Tensor)]
+
+
+class _Allocations(TorchDispatchMode):
+    """Counts the bytes of storages made under it: what is alive, and the most that was."""
+
+    def __init__(self):
+        super().__init__()
+        self.live = self.peak = 0
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        torch.utils._pytree.tree_map_only(torch.Tensor, self._count, out)
+        return out
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._free, key, size)
+
+    def _free(self, key: int, size: int) -> None:
+        self.seen.discard(key)
+        self.live -= size
+
+
+def peak_bytes(make: Callable[[], object]) -> int:
+    """The most bytes that `make` holds at once, run on meta tensors. Raises InputError where it cannot be run so."""
+    with _Allocations() as counted:
+        try:
+            make()
+        except (RuntimeError, NotImplementedError) as error:
+            raise InputError(f"the reference cannot be planned without values: {first_line(error)}") from error
+    return counted.peak
+
+
+def _either(names) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]

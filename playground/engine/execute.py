@@ -1,0 +1,392 @@
+"""`run`: inputs, launches, and a verdict for every implementation, against float64.
+
+It runs inside a worker, on the job's device: a GPU, this CPU natively, or the interpreter. Nothing is timed here
+beyond what a person waits for; times are `bench`'s. A provider that raises is a line of its own and never ends the
+run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernels.spec import Baseline, Config, InputError, Inputs, KernelSpec, Plan, Target
+from playground.engine import choose, edits, host, judge
+from playground.engine.choose import Chosen, Origin
+from playground.engine.job import Cancelled, Job, NeedsInterpreter
+from playground.engine.messages import (
+    EngineError,
+    Failure,
+    OutOfBounds,
+    OutputVerdict,
+    ProviderRun,
+    Request,
+    RunRequest,
+    RunResult,
+    Source,
+)
+
+TRITON, EAGER, COMPILED = "triton", "eager", "torch.compile"
+CHECKED_BYTES = 64 * 2**20  # checked mode is the default on a CPU up to this much traffic
+NOT_ASKED = "not run on a CPU unless asked for: its first compilation takes 10 to 20 s"
+
+
+class Unavailable(Exception):
+    """An implementation that cannot run here; the text says why, and how to get it where that helps."""
+
+
+@dataclass
+class Case:
+    """A request made real on a device: the inputs, the plan's ingredients, and the answer in float64."""
+
+    request: Request
+    chosen: Chosen
+    spec: KernelSpec  # as planted or edited
+    dtype: str  # of the data; float32 where the interpreter cannot do bfloat16
+    inputs: Inputs
+    config: Config
+    origin: Origin
+    target: Target
+    job: Job
+    notes: list[str] = field(default_factory=list)
+
+    def fresh(self) -> Inputs:
+        """The inputs, with copies of those that are overwritten."""
+        return {name: v.clone() if name in self.spec.in_place else v for name, v in self.inputs.items()}
+
+    def plan(self) -> Plan:
+        """A plan on fresh inputs, whose outputs are poisoned."""
+        plan = self.spec.plan(self.fresh(), self.config, self.target)
+        poison(plan, self.inputs, self.spec.in_place)
+        return plan
+
+
+@contextmanager
+def prepare(request: Request, job: Job) -> Iterator[Case]:
+    """Everything before the first launch. Raises InputError or EngineError for what cannot run here."""
+    chosen = choose.validate(request, gpu=job.device.type == "cuda")
+    target = Target.of(job.device)
+    reason = chosen.spec.unsupported(chosen.dtype, target)
+    if reason:
+        raise EngineError(Failure(kind="unavailable", message=reason, argument="dtype"))
+    dtype, notes = data_dtype(chosen.dtype, job)
+    choose.fit(chosen.spec, chosen.dims, dtype, target, host.available_bytes(job.device), job.interpreted)
+    with edits.edited(chosen.spec, chosen.bug, request.source) as spec:
+        inputs = spec.inputs(chosen.dims, dtype, job.device, request.seed)
+        if chosen.edge and chosen.edge.change:
+            inputs = chosen.edge.change(inputs)
+        config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, dtype)
+        yield Case(request, chosen, spec, dtype, inputs, config, origin, target, job, notes)
+
+
+def data_dtype(dtype: str, job: Job) -> tuple[str, list[str]]:
+    """The dtype that the data really has, and what to say where it is not the one asked for."""
+    if job.interpreted and dtype == "bfloat16":
+        return "float32", ["float32 stood in for bfloat16, whose sums and products the interpreter gets wrong"]
+    if job.device.type == "cpu" and dtype == "tf32":
+        return dtype, ["a CPU's own float32 products are full float32; TF32 is what the kernel makes of them"]
+    return dtype, []
+
+
+def run(request: RunRequest, job: Job) -> RunResult:
+    """The handler of `run`. Raises InputError, EngineError, NeedsInterpreter, Cancelled."""
+    began = time.perf_counter()
+    with prepare(request, job) as case, arithmetic(case.dtype):
+        job.progress("reference in float64")
+        verdicts = Verdicts(case)
+        checked = wants_checked(case)
+        providers: dict[str, ProviderRun] = {}
+        outside: OutOfBounds | None = None
+        compile_seconds = 0.0
+        for name, load in implementations(case):
+            job.progress(f"running {name}")
+            if name == TRITON:
+                providers[name], outside, compile_seconds = _run_triton(case, verdicts, checked)
+            else:
+                providers[name] = _run_other(case, verdicts, load)
+        own = providers[TRITON]
+        return RunResult(
+            ok=own.ok, choice=choose.as_choice(request, case.chosen, case.config, case.origin), outputs=own.outputs,
+            providers=providers, source=source(job), note="; ".join(case.notes), checked=checked,
+            out_of_bounds=outside, compile_seconds=compile_seconds, seconds=time.perf_counter() - began,
+        )  # fmt: skip
+
+
+# The answer, and what an honest one may be off by
+
+
+class Verdicts:
+    """The reference in float64 and the bars, made once for a case; `of` judges one implementation's outputs."""
+
+    def __init__(self, case: Case):
+        self.spec = case.spec
+        self.names = [output.name for output in case.spec.outputs]
+        self.reference = self._named(case.spec.reference(**choose.in_float64(case.inputs)))
+        try:
+            self.eager: dict[str, Any] | None = self._named(eager_of(case.spec)(**case.fresh()))
+            self.eager_failure = ""
+        except Exception as error:  # noqa: BLE001 - it is a provider like any other
+            self.eager, self.eager_failure = None, describe(error)
+        tf32 = case.dtype == "tf32"
+        self.bars = {output.name: self._bar(output.kind, output.name, tf32) for output in case.spec.outputs}
+
+    def _named(self, results: Any) -> dict[str, Any]:
+        return named(results, self.names)
+
+    def _bar(self, kind: str, name: str, tf32: bool) -> judge.Bars:
+        if kind != "float":
+            return judge.Bars(0.0, 0.0, 0.0)
+        eager = self.eager[name] if self.eager else None
+        return judge.bars(eager, self.reference[name], self._dtype(name), tf32)
+
+    def _dtype(self, name: str) -> torch.dtype:
+        return self.eager[name].dtype if self.eager else torch.float32
+
+    def of(self, outputs: Mapping[str, Any]) -> dict[str, OutputVerdict]:
+        """Raises KeyError where an output is missing."""
+        return {
+            output.name: judge.judge(
+                outputs[output.name], self.reference[output.name], self.bars[output.name], output.kind,
+                self._dtype(output.name) if self.eager else None,
+            )
+            for output in self.spec.outputs
+        }  # fmt: skip
+
+
+def named(results: Any, names: Sequence[str]) -> dict[str, Any]:
+    """An implementation's results by output name. Raises ValueError where their number differs."""
+    results = (results,) if isinstance(results, torch.Tensor) else tuple(results)
+    if len(results) < len(names):
+        raise ValueError(f"gave {len(results)} results; {len(names)} are needed: {', '.join(names)}")
+    return dict(zip(names, results, strict=False))
+
+
+def poison(plan: Plan, inputs: Inputs, in_place: Sequence[str]) -> None:
+    """Fill fresh outputs with NaN, or with a pattern where they hold integers: an unwritten element then fails.
+
+    An output that shares its storage with an argument named in place is no fresh one, and is left alone.
+    """
+    if in_place:
+        return
+    for tensor in plan.outputs.values():
+        if tensor.is_floating_point():
+            tensor.fill_(float("nan"))
+        else:
+            tensor.fill_(torch.iinfo(tensor.dtype).max - 5 if tensor.dtype != torch.bool else True)
+
+
+# Implementations
+
+
+def eager_of(spec: KernelSpec) -> Callable[..., Any]:
+    return spec.eager or spec.reference
+
+
+def implementations(case: Case) -> list[tuple[str, Callable[[], Callable[..., Any]]]]:
+    """Every implementation by name, with a loader that raises Unavailable where it cannot run here."""
+    asked = case.request.baselines
+    spec, device = case.spec, case.job.device
+    found: list[tuple[str, Callable[[], Callable[..., Any]]]] = [
+        (TRITON, lambda: spec.function),
+        (EAGER, lambda: eager_of(spec)),
+    ]
+    if asked is None or COMPILED in asked:
+        found.append((COMPILED, lambda: compiled(case, asked is not None)))
+    for baseline in spec.baselines:
+        if asked is None or baseline.name in asked:
+            found.append((baseline.name, lambda baseline=baseline: _installed(baseline, device)))
+    return found
+
+
+def compiled(case: Case, asked: bool) -> Callable[..., Any]:
+    if case.job.device.type == "cpu":
+        if not asked:
+            raise Unavailable(NOT_ASKED)
+        if not host.cpp_compiler():
+            raise Unavailable("torch.compile needs a C++ compiler on a CPU: install g++")
+    torch._dynamo.reset()  # it gives up on a function after a few shapes
+    return torch.compile(eager_of(case.spec), dynamic=False)
+
+
+def _installed(baseline: Baseline, device: torch.device) -> Callable[..., Any]:
+    if device.type not in baseline.devices:
+        raise Unavailable(f"runs on {' or '.join(baseline.devices)} only, and this is a {device.type} device")
+    try:
+        return baseline.load()
+    except ImportError:
+        raise Unavailable(baseline.install) from None
+
+
+def _run_other(case: Case, verdicts: Verdicts, load: Callable[[], Callable[..., Any]]) -> ProviderRun:
+    began = time.perf_counter()
+    try:
+        function = load()
+        if function is eager_of(case.spec):
+            outputs = verdicts.eager
+            if outputs is None:
+                return ProviderRun(ok=False, failure=verdicts.eager_failure)
+        else:
+            outputs = named(function(**case.fresh()), verdicts.names)
+        synchronize(case.job.device)
+        seconds = time.perf_counter() - began
+        found = verdicts.of(outputs)
+    except Unavailable as reason:
+        return ProviderRun(ok=False, missing=str(reason))
+    except Cancelled:
+        raise
+    except Exception as error:  # noqa: BLE001 - other people's code; the line says what happened
+        return ProviderRun(ok=False, failure=describe(error), seconds=time.perf_counter() - began)
+    return ProviderRun(ok=all(v.ok for v in found.values()), outputs=found, seconds=seconds)
+
+
+def _run_triton(case: Case, verdicts: Verdicts, checked: bool) -> tuple[ProviderRun, OutOfBounds | None, float]:
+    """The verdict on the kernel, the first access out of bounds, and seconds spent compiling."""
+    began = time.perf_counter()
+    try:
+        plan = case.plan()
+        with compile_clock() as clock:
+            launch(plan, case.job, checked)
+            synchronize(case.job.device)
+    except OutsideTensor as outside:
+        seconds = time.perf_counter() - began
+        return ProviderRun(ok=False, failure=outside.found.message, seconds=seconds), outside.found, clock.seconds
+    except (Cancelled, NeedsInterpreter, InputError):
+        raise
+    except Exception as error:
+        if is_fatal(error):
+            raise
+        return ProviderRun(ok=False, failure=describe(error), seconds=time.perf_counter() - began), None, clock.seconds
+    seconds = time.perf_counter() - began
+    found = verdicts.of(plan.outputs)
+    return ProviderRun(ok=all(v.ok for v in found.values()), outputs=found, seconds=seconds), None, clock.seconds
+
+
+# Launching
+
+
+class OutsideTensor(Exception):
+    """An access out of bounds that checked mode found."""
+
+    def __init__(self, found: OutOfBounds):
+        super().__init__(found.message)
+        self.found = found
+
+
+def wants_checked(case: Case) -> bool:
+    """Checked mode: on a CPU, natively, as asked for, else where the launch is small enough that it does not hurt."""
+    if case.job.device.type != "cpu" or case.job.interpreted:
+        return False
+    if case.request.checked is not None:
+        return case.request.checked
+    return case.spec.cost(case.inputs).bytes_moved <= CHECKED_BYTES
+
+
+def launch(plan: Plan, job: Job, checked: bool = False) -> None:
+    """Run the plan on the job's device. Raises OutsideTensor, and NeedsInterpreter where the native path cannot."""
+    if job.device.type != "cpu" or job.interpreted:
+        plan.run()
+        return
+    try:
+        from playground import native
+    except ImportError as error:
+        raise NeedsInterpreter(f"kernels cannot run natively here: {edits.first_line(error)}") from None
+    try:
+        with native.checked() if checked else contextlib.nullcontext():
+            plan.run()
+    except native.Unsupported as error:
+        raise NeedsInterpreter(f"the native path cannot run this kernel: {edits.first_line(error)}") from None
+    except native.OutOfBounds as error:
+        raise OutsideTensor(
+            OutOfBounds(
+                kind=error.kind,
+                tensor=error.tensor,
+                index=error.index,
+                program=tuple(error.program),
+                lane=error.lane,
+                line=error.line,
+                message=_outside(error),
+            )
+        ) from None
+
+
+def _outside(error: Any) -> str:
+    program = ", ".join(map(str, error.program))
+    return (
+        f"{error.kind} outside {error.tensor} at element {error.index:,}, in program ({program}), "
+        f"lane {error.lane}, line {error.line}"
+    )
+
+
+@dataclass
+class _Clock:
+    seconds: float = 0.0
+
+
+@contextmanager
+def compile_clock() -> Iterator[_Clock]:
+    """Counts the seconds that Triton spends compiling for a GPU; a kernel from its cache counts nothing."""
+    from triton import knobs
+
+    clock = _Clock()
+    before = knobs.compilation.listener
+
+    def count(*, src, metadata, metadata_group, times, cache_hit, **_):
+        clock.seconds += 0.0 if cache_hit else times.total / 1e6
+        if before:
+            before(src=src, metadata=metadata, metadata_group=metadata_group, times=times, cache_hit=cache_hit)
+
+    knobs.compilation.listener = count
+    try:
+        yield clock
+    finally:
+        knobs.compilation.listener = before
+
+
+@contextmanager
+def arithmetic(dtype: str) -> Iterator[None]:
+    """PyTorch's float32 products in TF32 where the dtype is that, and in full float32 elsewhere."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def is_fatal(error: BaseException) -> bool:
+    """A CUDA error after which the context answers nothing any more: the worker must be replaced."""
+    text = str(error)
+    return "CUDA error" in text or "illegal memory access" in text or "Triton Error [CUDA]" in text
+
+
+def describe(error: BaseException) -> str:
+    """One line for a person. A compile error's is the compiler's message and the line of the kernel's file."""
+    from triton.compiler.errors import CompilationError
+
+    deepest: BaseException = error
+    while isinstance(deepest, CompilationError) and isinstance(deepest.__cause__, BaseException):
+        deepest = deepest.__cause__
+    if isinstance(error, CompilationError):
+        text = getattr(deepest, "error_message", None) or edits.first_line(deepest)
+        return f"does not compile: {str(text).splitlines()[0]}"
+    return f"{type(error).__name__}: {edits.first_line(error)}"
+
+
+def source(job: Job, note: str = "") -> Source:
+    """Where this worker's figures come from, now."""
+    kind = "interpreted" if job.interpreted else "measured"
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Source(kind=kind, device=host.name(job.device), date=now, versions=host.versions(), note=note)
