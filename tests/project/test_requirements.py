@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from functools import cache
 from importlib.metadata import packages_distributions
@@ -31,7 +32,9 @@ def normal(name: str) -> str:
 
 
 def lines(file: str) -> list[str]:
-    return [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith(("#", "-r"))]
+    """Requirements, without comments, inclusions and the line that stops pip where Triton has no wheel."""
+    skip = ("#", "-r", "linux-only @")
+    return [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith(skip)]
 
 
 def required(*names: str) -> set[str]:
@@ -93,3 +96,13 @@ def test_the_pair_that_gpu_hosts_have():
 
 def test_gradio_brings_its_mcp_server():
     assert "gradio[mcp]" in (ROOT / "requirements.txt").read_text()
+
+
+def test_pip_itself_points_elsewhere_where_triton_has_no_wheel(tmp_path):
+    """As on macOS or Windows: the same line, with its condition turned round."""
+    line = next(t for t in (ROOT / "requirements.txt").read_text().splitlines() if t.startswith("linux-only @"))
+    turned = tmp_path / "requirements.txt"
+    turned.write_text(line.replace('!= "linux"', '== "linux"'))
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "-r", str(turned)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode and "use-Docker-or-WSL" in done.stderr
