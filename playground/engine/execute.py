@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from kernels.spec import Baseline, Config, InputError, Inputs, KernelSpec, Plan, Target
+from kernels.spec import Config, InputError, Inputs, KernelSpec, Plan, Target
 from playground.engine import choose, edits, host, judge
+from playground.engine.baselines import TRITON, Loader, Unavailable, eager_of, implementations, named
 from playground.engine.choose import Chosen, Origin
 from playground.engine.job import Cancelled, Job, NeedsInterpreter
 from playground.engine.messages import (
@@ -33,13 +34,7 @@ from playground.engine.messages import (
     Source,
 )
 
-TRITON, EAGER, COMPILED = "triton", "eager", "torch.compile"
 CHECKED_BYTES = 64 * 2**20  # checked mode is the default on a CPU up to this much traffic
-NOT_ASKED = "not run on a CPU unless asked for: its first compilation takes 10 to 20 s"
-
-
-class Unavailable(Exception):
-    """An implementation that cannot run here; the text says why, and how to get it where that helps."""
 
 
 @dataclass
@@ -105,7 +100,7 @@ def run(request: RunRequest, job: Job) -> RunResult:
         providers: dict[str, ProviderRun] = {}
         outside: OutOfBounds | None = None
         compile_seconds = 0.0
-        for name, load in implementations(case):
+        for name, load in implementations(case.spec, case.request.baselines, job.device):
             job.progress(f"running {name}")
             if name == TRITON:
                 providers[name], outside, compile_seconds = _run_triton(case, verdicts, checked)
@@ -128,17 +123,14 @@ class Verdicts:
     def __init__(self, case: Case):
         self.spec = case.spec
         self.names = [output.name for output in case.spec.outputs]
-        self.reference = self._named(case.spec.reference(**choose.in_float64(case.inputs)))
+        self.reference = named(case.spec.reference(**choose.in_float64(case.inputs)), self.names)
         try:
-            self.eager: dict[str, Any] | None = self._named(eager_of(case.spec)(**case.fresh()))
+            self.eager: dict[str, Any] | None = named(eager_of(case.spec)(**case.fresh()), self.names)
             self.eager_failure = ""
         except Exception as error:  # noqa: BLE001 - it is a provider like any other
             self.eager, self.eager_failure = None, describe(error)
         tf32 = case.dtype == "tf32"
         self.bars = {output.name: self._bar(output.kind, output.name, tf32) for output in case.spec.outputs}
-
-    def _named(self, results: Any) -> dict[str, Any]:
-        return named(results, self.names)
 
     def _bar(self, kind: str, name: str, tf32: bool) -> judge.Bars:
         if kind != "float":
@@ -160,14 +152,6 @@ class Verdicts:
         }  # fmt: skip
 
 
-def named(results: Any, names: Sequence[str]) -> dict[str, Any]:
-    """An implementation's results by output name. Raises ValueError where their number differs."""
-    results = (results,) if isinstance(results, torch.Tensor) else tuple(results)
-    if len(results) < len(names):
-        raise ValueError(f"gave {len(results)} results; {len(names)} are needed: {', '.join(names)}")
-    return dict(zip(names, results, strict=False))
-
-
 def poison(plan: Plan, inputs: Inputs, in_place: Sequence[str]) -> None:
     """Fill fresh outputs with NaN, or with a pattern where they hold integers: an unwritten element then fails.
 
@@ -182,49 +166,7 @@ def poison(plan: Plan, inputs: Inputs, in_place: Sequence[str]) -> None:
             tensor.fill_(torch.iinfo(tensor.dtype).max - 5 if tensor.dtype != torch.bool else True)
 
 
-# Implementations
-
-
-def eager_of(spec: KernelSpec) -> Callable[..., Any]:
-    return spec.eager or spec.reference
-
-
-def implementations(case: Case) -> list[tuple[str, Callable[[], Callable[..., Any]]]]:
-    """Every implementation by name, with a loader that raises Unavailable where it cannot run here."""
-    asked = case.request.baselines
-    spec, device = case.spec, case.job.device
-    found: list[tuple[str, Callable[[], Callable[..., Any]]]] = [
-        (TRITON, lambda: spec.function),
-        (EAGER, lambda: eager_of(spec)),
-    ]
-    if asked is None or COMPILED in asked:
-        found.append((COMPILED, lambda: compiled(case, asked is not None)))
-    for baseline in spec.baselines:
-        if asked is None or baseline.name in asked:
-            found.append((baseline.name, lambda baseline=baseline: _installed(baseline, device)))
-    return found
-
-
-def compiled(case: Case, asked: bool) -> Callable[..., Any]:
-    if case.job.device.type == "cpu":
-        if not asked:
-            raise Unavailable(NOT_ASKED)
-        if not host.cpp_compiler():
-            raise Unavailable("torch.compile needs a C++ compiler on a CPU: install g++")
-    torch._dynamo.reset()  # it gives up on a function after a few shapes
-    return torch.compile(eager_of(case.spec), dynamic=False)
-
-
-def _installed(baseline: Baseline, device: torch.device) -> Callable[..., Any]:
-    if device.type not in baseline.devices:
-        raise Unavailable(f"runs on {' or '.join(baseline.devices)} only, and this is a {device.type} device")
-    try:
-        return baseline.load()
-    except ImportError:
-        raise Unavailable(baseline.install) from None
-
-
-def _run_other(case: Case, verdicts: Verdicts, load: Callable[[], Callable[..., Any]]) -> ProviderRun:
+def _run_other(case: Case, verdicts: Verdicts, load: Loader) -> ProviderRun:
     began = time.perf_counter()
     try:
         function = load()
