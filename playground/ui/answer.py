@@ -1,0 +1,200 @@
+"""What one press of Run brings, piece by piece: the verdict first, then times here, compiled resources, recordings.
+
+This module asks the engine and knows no Gradio: it yields an `Answer` each time there is more to show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from playground.engine.messages import (
+    BenchRequest,
+    BenchResult,
+    EngineError,
+    Failure,
+    HostResult,
+    Message,
+    Progress,
+    Request,
+    ResourcesRequest,
+    ResourcesResult,
+    RunRequest,
+    RunResult,
+)
+
+RECORDED_ARCH = "sm_90"  # what code is compiled for where there is no GPU: the recordings' H200
+
+
+class Engine(Protocol):
+    """What the page needs of playground.engine.Engine."""
+
+    def stream(self, request: Any, cancel: threading.Event) -> Iterator[Any]: ...
+    def run(self, request: Any) -> Any: ...
+    def host(self) -> HostResult: ...
+    def recorded(self, request: Any) -> list[BenchResult]: ...
+    def warm(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that is known of one run so far.
+
+    progress: what is still being done; None once nothing more comes. failure: why there is no verdict. untimed: why
+    there are no times of this device. recorded: the recording nearest to the shape, if there is one.
+    """
+
+    request: Request
+    progress: Progress | None = None
+    failure: Failure | None = None
+    run: RunResult | None = None
+    bench: BenchResult | None = None
+    untimed: str = ""
+    resources: ResourcesResult | None = None
+    recorded: BenchResult | None = None
+
+    @property
+    def right(self) -> bool:
+        """Right at the verdict, and at the one that is made again after the benchmark."""
+        return bool(self.run and self.run.ok and (self.bench is None or self.bench.ok))
+
+    @property
+    def timed(self) -> BenchResult | None:
+        """The times of this device, if they stand beside a right answer."""
+        return self.bench if self.right else None
+
+
+def ask(verb: type[Message], request: Request, **more: Any) -> Any:
+    """The same choice as a request with a verb."""
+    return verb.model_validate({**request.model_dump(exclude={"verb"}), **more})
+
+
+_compiling = ThreadPoolExecutor(4, thread_name_prefix="resources")
+
+
+def answers(engine: Engine, request: Request, host: HostResult, cancel: threading.Event) -> Iterator[Answer]:
+    """The answer as it grows. Ends early where the verdict is not right, or there is none."""
+    now = Answer(request, Progress(what="Starting"))
+    yield now
+    compiled = _compiling.submit(_resources, engine, request, host)
+    try:
+        for event in engine.stream(ask(RunRequest, request, baselines=_beside(request, host)), cancel):
+            now = replace(now, **_took(event, "run"))
+            yield now
+    except EngineError as error:
+        yield replace(now, progress=None, failure=error.failure)
+        return
+    if not now.run or not now.run.ok or request.edge or request.bug:
+        yield replace(now, progress=None)
+        return
+    now = replace(now, recorded=nearest(engine, request, host), progress=Progress(what="Timing every implementation"))
+    yield now
+    for now in _timed(engine, now, cancel):
+        yield now
+    yield replace(now, progress=None, resources=_done(compiled, cancel))
+
+
+def _beside(request: Request, host: HostResult) -> tuple[str, ...] | None:
+    """Baselines of the verdict: none where the benchmark judges them anyway, so that the verdict comes at once."""
+    return request.baselines if host.kind == "interpreter" else ()
+
+
+def _took(event: Any, name: str) -> dict[str, Any]:
+    return {"progress": event} if isinstance(event, Progress) else {name: event}
+
+
+def _timed(engine: Engine, now: Answer, cancel: threading.Event) -> Iterator[Answer]:
+    try:
+        for event in engine.stream(ask(BenchRequest, now.request), cancel):
+            if isinstance(event, BenchResult) and event.source.kind == "recorded":
+                # A host that cannot time answers with a recording: those stand in their own place.
+                now = replace(now, untimed=event.note or "This host cannot time kernels.")
+            else:
+                now = replace(now, **_took(event, "bench"))
+            yield now
+    except EngineError as error:
+        line = "Stopped before it was timed." if error.failure.kind == "cancelled" else error.failure.message
+        yield replace(now, untimed=line)
+
+
+def _resources(engine: Engine, request: Request, host: HostResult) -> ResourcesResult | None:
+    target = host.arch if host.kind == "gpu" else RECORDED_ARCH
+    # A config chosen for this CPU means nothing on the GPU that the code is compiled for.
+    own = request if host.kind == "gpu" else request.model_copy(update={"config": None})
+    try:
+        return engine.run(ask(ResourcesRequest, own, target=target))
+    except EngineError:
+        return None  # the rest of the answer stands without it
+
+
+def _done(compiled: Future[ResourcesResult | None], cancel: threading.Event) -> ResourcesResult | None:
+    for _ in range(300):  # half a minute; compiling is a second or two
+        if cancel.is_set() or compiled.done():
+            break
+        with contextlib.suppress(TimeoutError):
+            compiled.result(timeout=0.1)
+    return compiled.result() if compiled.done() else None
+
+
+def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+    """How far two shapes are apart, in factors of two."""
+    return sum(abs(math.log2((a.get(name, 0) + 1) / (size + 1))) for name, size in b.items())
+
+
+def nearest(engine: Engine, request: Request, host: HostResult) -> BenchResult | None:
+    """The recording of the shape nearest to the request's, where this host has no GPU of its own."""
+    if host.kind == "gpu":
+        return None
+    found = [r for r in engine.recorded(ask(BenchRequest, request)) if r.choice.dtype == request.dtype]
+    return min(found, key=lambda r: distance(r.choice.dims, request.dims), default=None)
+
+
+def exact(result: BenchResult, request: Request) -> bool:
+    return result.choice.dims == request.dims
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep over sizes: what is measured so far, and what is still to come."""
+
+    request: Request
+    sizes: tuple[int, ...]
+    points: tuple[BenchResult, ...] = ()
+    progress: Progress | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def sweeps(
+    engine: Engine, request: Request, dim: str, sizes: tuple[int, ...], cancel: threading.Event
+) -> Iterator[Sweep]:
+    """One benchmark for each size. A size that fails is a note; Stop keeps what there is."""
+    now = Sweep(request, sizes, progress=Progress(what="Starting the sweep", total=len(sizes), unit="sizes"))
+    yield now
+    for done, size in enumerate(sizes):
+        own = request.model_copy(update={"dims": {**request.dims, dim: size}, "config": None})
+        step = Progress(what=f"Timing {dim}={size}", done=done, total=len(sizes), unit="sizes")
+        yield (now := replace(now, progress=step))
+        try:
+            for event in engine.stream(ask(BenchRequest, own, quick=True), cancel):
+                if isinstance(event, Progress):
+                    yield replace(now, progress=event if event.place else step)
+                elif event.source.kind == "recorded":
+                    yield replace(now, progress=None, notes=(event.note or "This host cannot time kernels.",))
+                    return
+                else:
+                    now = replace(now, points=(*now.points, event))
+        except EngineError as error:
+            if error.failure.kind == "cancelled":
+                kept = f"Stopped after {done} of {len(sizes)} sizes. What was measured stays."
+                yield replace(now, progress=None, notes=(*now.notes, kept))
+                return
+            now = replace(now, notes=(*now.notes, f"{dim}={size}: {error.failure.message}"))
+            if error.failure.kind in ("unavailable", "input"):
+                break
+    yield replace(now, progress=None)

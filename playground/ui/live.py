@@ -1,0 +1,46 @@
+"""The two kinds of HTML a tab is made of: a piece of HTML, and a chart that the browser keeps and redraws.
+
+A chart here is no gr.Plot: that one leaks where it is updated often, forces its own size in a hidden tab and ignores
+the dark mode.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import plotly
+import plotly.graph_objects as go
+
+from playground.settings import ROOT
+
+ASSETS = ROOT / "assets"
+PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+
+
+def script(name: str) -> str:
+    return (ASSETS / name).read_text()
+
+
+def html(value: str = "", **options: Any) -> gr.HTML:
+    """A piece of HTML. Whoever writes it escapes what a person typed."""
+    return gr.HTML(value, apply_default_css=False, **options)
+
+
+def chart(plotly_url: str, label: str, **options: Any) -> gr.HTML:
+    """A chart, empty until it is given `drawn(figure)`; `label` says to a screen reader what it shows."""
+    return gr.HTML(
+        None,
+        html_template=f'<div class="plot" aria-label="{label}"></div>',
+        js_on_load=script("chart.js"),
+        apply_default_css=False,
+        source=plotly_url,
+        elem_classes="chart",
+        **options,
+    )
+
+
+def drawn(fig: go.Figure | None) -> str | None:
+    """A figure as the value of a chart; None empties it."""
+    return None if fig is None else fig.to_json()
