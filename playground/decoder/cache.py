@@ -1,0 +1,270 @@
+"""The paged KV cache: which page holds which tokens, who shares it, and the tensors themselves.
+
+`PagePool` is bookkeeping alone and knows no tensor. Pages form a tree: a page's parent holds the tokens before its
+own, so a path from the root is a prefix, and two conversations that begin alike walk the same path. A page is
+
+    used    by one or several sequences (refs > 0),
+    cached  by none, but its keys are still there for whoever begins with the same tokens, or
+    free.
+
+What holds at any time: a used page's parent is used; nothing is written to a page that another sequence can see
+(it is copied first); a sequence never gets a slot in a page that it does not hold. `KVStore` holds the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from playground.decoder.config import DecoderConfig
+
+
+class OutOfPages(Exception):
+    """Every page is used by some sequence; nothing was changed."""
+
+
+@dataclass(eq=False)
+class Page:
+    """tokens: those whose keys and values have been written; refs: how many sequences hold the page."""
+
+    id: int
+    parent: Page | None = None
+    tokens: list[int] = field(default_factory=list)
+    refs: int = 0
+    children: list[Page] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class CachedSequence:
+    """A conversation's hold on the cache. length: tokens whose keys are in; reused: those that were found there."""
+
+    owner: str
+    pages: list[Page] = field(default_factory=list)
+    length: int = 0
+    reused: int = 0
+
+
+@dataclass(frozen=True)
+class PageView:
+    """A page for the panel. state: "used", "cached" or "free"; fill: tokens in it; owners: who holds it."""
+
+    id: int
+    state: str
+    fill: int
+    owners: tuple[str, ...]
+
+
+class PagePool:
+    """`pages` pages of `page_size` tokens each. Not thread-safe: the decoder's one thread owns it."""
+
+    def __init__(self, pages: int, page_size: int):
+        self.page_size = page_size
+        self.pages = [Page(i) for i in range(pages)]
+        self._free = list(reversed(self.pages))
+        self._root: list[Page] = []
+        # Cached pages, the longest unused first. Children always stand before their parents (see _release).
+        self._cached: dict[Page, None] = {}
+        self._open: dict[CachedSequence, None] = {}
+
+    @property
+    def available(self) -> int:
+        """Pages that could be had now, cached ones included."""
+        return len(self._free) + len(self._cached)
+
+    def open(self, owner: str, tokens: Sequence[int] = (), reuse: bool = True) -> CachedSequence:
+        """A sequence that begins with what the cache already holds of `tokens`; the last one is never taken.
+
+        The last token must be computed anyway, since its logits are what the next token is drawn from.
+        """
+        sequence = CachedSequence(owner)
+        self._open[sequence] = None
+        if reuse:
+            self._match(sequence, tokens[:-1])
+        sequence.reused = sequence.length
+        return sequence
+
+    def _match(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
+        children = self._root
+        while sequence.length < len(tokens):
+            wanted = tokens[sequence.length : sequence.length + self.page_size]
+            best = max(children, key=lambda page: _common(page.tokens, wanted), default=None)
+            common = _common(best.tokens, wanted) if best else 0
+            if best is None or common == 0:
+                return
+            self._hold(best)
+            sequence.pages.append(best)
+            sequence.length += common
+            if common < self.page_size:
+                return
+            children = best.children
+
+    def grow(self, sequence: CachedSequence, count: int) -> list[tuple[int, int]]:
+        """Room for `count` more tokens. Returns page copies (from, to) to be made before anything is written.
+
+        Raises OutOfPages, having changed nothing.
+        """
+        at, inside = divmod(sequence.length, self.page_size)
+        last = sequence.pages[at] if inside else None
+        shared = last is not None and self._is_shared(sequence, at, inside)
+        needed = max(0, -(-(sequence.length + count) // self.page_size) - len(sequence.pages))
+        if needed + shared > self.available:
+            raise OutOfPages
+        copies = []
+        if shared and last is not None:
+            fresh = self._take(last.parent)
+            fresh.tokens = last.tokens[:inside]
+            for ours in sequence.pages[at + 1 : at + 2]:  # room made earlier and not used yet follows the copy
+                last.children.remove(ours)
+                fresh.children.append(ours)
+                ours.parent = fresh
+            sequence.pages[at] = fresh
+            self._release(last)
+            copies.append((last.id, fresh.id))
+        for _ in range(needed):
+            sequence.pages.append(self._take(sequence.pages[-1] if sequence.pages else None))
+        return copies
+
+    def _is_shared(self, sequence: CachedSequence, at: int, inside: int) -> bool:
+        """Whether writing behind the first `inside` tokens of a page would change what somebody else may read."""
+        page, ours = sequence.pages[at], sequence.pages[at + 1 : at + 2]
+        return page.refs > 1 or len(page.tokens) > inside or any(child not in ours for child in page.children)
+
+    def commit(self, sequence: CachedSequence, tokens: Iterable[int]) -> None:
+        """The keys of these tokens have been written, in order, after those already there."""
+        for token in tokens:
+            page = sequence.pages[sequence.length // self.page_size]
+            page.tokens.append(token)
+            sequence.length += 1
+
+    def slot(self, sequence: CachedSequence, position: int) -> int:
+        """Where a position's keys lie: page * page_size + offset. IndexError beyond the pages held."""
+        return sequence.pages[position // self.page_size].id * self.page_size + position % self.page_size
+
+    def truncate(self, sequence: CachedSequence, length: int) -> None:
+        """Forget all but the first `length` tokens. What is dropped stays cached."""
+        kept = -(-length // self.page_size)
+        while len(sequence.pages) > kept:
+            self._release(sequence.pages.pop())
+        sequence.length = min(sequence.length, length)
+
+    def close(self, sequence: CachedSequence) -> None:
+        """Let go of every page; a second time does nothing."""
+        self.truncate(sequence, 0)
+        self._open.pop(sequence, None)
+
+    def drop_cached(self) -> None:
+        """Forget every page that nobody uses."""
+        while self._cached:
+            self._free.append(self._evict())
+
+    def view(self) -> list[PageView]:
+        """Every page by id, for the panel."""
+        owners: dict[Page, list[str]] = {}
+        for sequence in self._open:
+            for page in sequence.pages:
+                owners.setdefault(page, []).append(sequence.owner)
+        return [
+            PageView(
+                page.id,
+                "used" if page.refs else "cached" if page in self._cached else "free",
+                len(page.tokens),
+                tuple(owners.get(page, ())),
+            )
+            for page in self.pages
+        ]
+
+    def check(self) -> None:
+        """Our own invariants, for the tests: no leak, no double use, no page that is in two places."""
+        held: dict[Page, int] = {}
+        for sequence in self._open:
+            assert len(set(sequence.pages)) == len(sequence.pages)
+            assert sequence.length <= len(sequence.pages) * self.page_size
+            for before, page in zip([None, *sequence.pages], sequence.pages, strict=False):
+                assert page.parent is before
+                held[page] = held.get(page, 0) + 1
+        for page in self.pages:
+            assert page.refs == held.get(page, 0)
+            assert len(page.tokens) <= self.page_size
+            assert (page in self._free) + (page in self._cached) + (page.refs > 0) == 1
+            if page not in self._free:
+                assert page in (page.parent.children if page.parent else self._root)
+                assert page.parent is None or page.refs == 0 or page.parent.refs >= page.refs
+        assert len(self._free) == len(set(self._free))
+
+    # Pages change hands
+
+    def _take(self, parent: Page | None) -> Page:
+        page = self._free.pop() if self._free else self._evict()
+        page.parent, page.refs = parent, 1
+        self._siblings(page).append(page)
+        return page
+
+    def _hold(self, page: Page) -> None:
+        self._cached.pop(page, None)
+        page.refs += 1
+
+    def _release(self, page: Page) -> None:
+        """One holder less. Sequences let go from their end, so a child comes to rest before its parent does."""
+        page.refs -= 1
+        if page.refs:
+            return
+        if page.tokens:
+            self._cached[page] = None
+        else:
+            self._detach(page)
+            self._free.append(page)
+
+    def _evict(self) -> Page:
+        page = next(iter(self._cached))
+        del self._cached[page]
+        self._detach(page)
+        return page
+
+    def _detach(self, page: Page) -> None:
+        self._siblings(page).remove(page)
+        assert not page.children, "a page goes only after those that follow it"
+        page.parent, page.tokens = None, []
+
+    def _siblings(self, page: Page) -> list[Page]:
+        return page.parent.children if page.parent else self._root
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens the two begin with alike."""
+    for n, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return n
+    return min(len(a), len(b))
+
+
+class KVStore:
+    """Keys and values of every layer: [layers, pages, kv_heads, page_size, head_dim].
+
+    In an 8-bit dtype each token's key and value of a head has a float32 scale: [layers, pages, kv_heads, page_size].
+    """
+
+    def __init__(self, config: DecoderConfig, pages: int, page_size: int, dtype: torch.dtype, device: torch.device):
+        shape = (config.layers, pages, config.kv_heads, page_size, config.head_dim)
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.key_scales: torch.Tensor | None = None
+        self.value_scales: torch.Tensor | None = None
+        if dtype.itemsize == 1:
+            self.key_scales = torch.zeros(shape[:-1], dtype=torch.float32, device=device)
+            self.value_scales = torch.zeros(shape[:-1], dtype=torch.float32, device=device)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [t for t in (self.keys, self.values, self.key_scales, self.value_scales) if t is not None]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for t in self.tensors)
+
+    def copy(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Whole pages, (from, to), in every layer."""
+        for source, target in copies:
+            for tensor in self.tensors:
+                tensor[:, target].copy_(tensor[:, source])

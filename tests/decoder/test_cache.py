@@ -1,0 +1,137 @@
+"""The page table against a model of what each sequence must see, under random joins, forks, growth and eviction."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from playground.decoder.cache import OutOfPages, PagePool
+
+PAGES, SIZE = 7, 4
+TOKENS = st.lists(st.integers(0, 2), max_size=14)  # few values, so that prefixes often meet
+
+
+class Machine(RuleBasedStateMachine):
+    """`memory` plays the device: what was last written to each slot. A sequence must always read its own tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = PagePool(PAGES, SIZE)
+        self.memory = [None] * (PAGES * SIZE)
+        self.live = {}  # sequence -> the tokens it stands for
+
+    def write(self, sequence, tokens, ahead=0):
+        for source, target in self.pool.grow(sequence, len(tokens) + ahead):
+            self.memory[target * SIZE : (target + 1) * SIZE] = self.memory[source * SIZE : (source + 1) * SIZE]
+        for i, token in enumerate(tokens):
+            self.memory[self.pool.slot(sequence, sequence.length + i)] = token
+        self.pool.commit(sequence, tokens)
+
+    @rule(tokens=TOKENS, reuse=st.booleans())
+    def join(self, tokens, reuse):
+        sequence = self.pool.open("someone", tokens, reuse)
+        assert sequence.length <= max(0, len(tokens) - 1)
+        self.live[sequence] = tokens[: sequence.length]
+        try:
+            self.write(sequence, tokens[sequence.length :])
+            self.live[sequence] = tokens
+        except OutOfPages:
+            self.pool.close(sequence)
+            del self.live[sequence]
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), tokens=TOKENS.filter(bool), ahead=st.integers(0, 3))
+    def extend(self, data, tokens, ahead):
+        sequence = data.draw(st.sampled_from(list(self.live)))
+        available = self.pool.available
+        try:
+            self.write(sequence, tokens, ahead)
+            self.live[sequence] = self.live[sequence] + tokens
+        except OutOfPages:
+            assert self.pool.available == available
+            # A refusal must be a true one: the tokens do not fit beside what the others hold.
+            others = {p for s in self.live if s is not sequence for p in s.pages}
+            needed = -(-(sequence.length + len(tokens) + ahead) // SIZE)
+            assert needed > PAGES - len(others | set(sequence.pages)) + len(set(sequence.pages) - others) - 1
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def cut(self, data):
+        sequence = data.draw(st.sampled_from(list(self.live)))
+        length = data.draw(st.integers(0, sequence.length))
+        self.pool.truncate(sequence, length)
+        self.live[sequence] = self.live[sequence][:length]
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def leave(self, data):
+        sequence = data.draw(st.sampled_from(list(self.live)))
+        self.pool.close(sequence)
+        self.pool.close(sequence)
+        del self.live[sequence]
+
+    @rule()
+    def forget(self):
+        self.pool.drop_cached()
+
+    @invariant()
+    def every_sequence_reads_its_own_tokens(self):
+        self.pool.check()
+        for sequence, tokens in self.live.items():
+            assert sequence.length == len(tokens)
+            assert [self.memory[self.pool.slot(sequence, i)] for i in range(len(tokens))] == tokens
+
+    @invariant()
+    def the_pages_add_up(self):
+        states = [view.state for view in self.pool.view()]
+        assert states.count("free") + states.count("cached") == self.pool.available
+        if not self.live:
+            assert self.pool.available == PAGES
+
+
+TestPagePool = Machine.TestCase
+TestPagePool.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def fill(pool, owner, tokens):
+    sequence = pool.open(owner, tokens)
+    copies = pool.grow(sequence, len(tokens) - sequence.length)
+    pool.commit(sequence, tokens[sequence.length :])
+    return sequence, copies
+
+
+def test_a_common_system_prompt_is_stored_once():
+    pool = PagePool(16, SIZE)
+    system = [1, 2, 3, 4, 5, 6, 7, 8]
+    first, _ = fill(pool, "a", [*system, 20, 21])
+    second, copies = fill(pool, "b", [*system, 30, 31])
+    assert second.reused == 8 and copies == []
+    assert [p.id for p in first.pages[:2]] == [p.id for p in second.pages[:2]]
+    assert pool.view()[first.pages[0].id].owners == ("a", "b")
+
+
+def test_a_page_shared_in_part_is_copied_before_it_is_written():
+    pool = PagePool(16, SIZE)
+    first, _ = fill(pool, "a", [1, 2, 3, 4, 5, 6, 7])
+    second, copies = fill(pool, "b", [1, 2, 3, 4, 5, 9, 9])
+    assert second.reused == 5
+    assert copies == [(first.pages[1].id, second.pages[1].id)]
+    assert second.pages[0] is first.pages[0] and second.pages[1] is not first.pages[1]
+
+
+def test_a_closed_conversation_is_found_again_and_the_oldest_goes_first():
+    pool = PagePool(4, SIZE)
+    for start in (10, 20):
+        pool.close(fill(pool, "a", list(range(start, start + 8)))[0])
+    assert pool.open("b", list(range(20, 28))).reused == 7
+    fill(pool, "c", list(range(30, 38)))  # needs two pages: those of 10..17 go
+    assert pool.open("d", list(range(10, 18))).reused == 0
+
+
+def test_no_slot_beyond_the_pages_held():
+    pool = PagePool(4, SIZE)
+    sequence, _ = fill(pool, "a", [1, 2, 3])
+    with pytest.raises(IndexError):
+        pool.slot(sequence, 4)
