@@ -119,9 +119,10 @@ def choose_config(
     given = request.config
     if given is None:
         return own, "spec"
-    if set(given.meta) != set(own.meta):
-        have = ", ".join(given.meta) or "none"
-        raise InputError(f"config names {have}; {spec.name} needs {', '.join(own.meta) or 'none'}", "config")
+    known = list(dict.fromkeys(name for config in spec.configs(inputs, target) for name in config.meta))
+    for name in given.meta:
+        if name not in known:
+            raise InputError(f"config has no {name!r} for {spec.name}; its names are {', '.join(known)}", "config")
     for name, value in given.meta.items():
         if value < 1:
             raise InputError(f"{name} must be 1 or more, and it is {value}; set {name} to 1 or more", "config")
@@ -229,7 +230,9 @@ def in_float64(inputs: Inputs) -> Inputs:
 
 
 def launch_tensors(launches: tuple[Launch, ...]) -> list[torch.Tensor]:
-    return [value for launch in launches for value in launch.args.values() if isinstance(value, torch.Tensor)]
+    """Every tensor that the launches are given; of a host-made descriptor, the tensor it describes."""
+    values = [getattr(value, "base", value) for launch in launches for value in launch.args.values()]
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _tensors(inputs: Inputs) -> list[torch.Tensor]:

@@ -58,7 +58,12 @@ class Case:
 
     def plan(self) -> Plan:
         """A plan on fresh inputs, whose outputs are poisoned."""
-        plan = self.spec.plan(self.fresh(), self.config, self.target)
+        try:
+            plan = self.spec.plan(self.fresh(), self.config, self.target)
+        except KeyError as missing:
+            raise InputError(f"config lacks {missing}; give {missing} a value", "config") from None
+        if plan.launches:
+            self.config = plan.launches[0].config  # a plan may narrow it to what its kernel takes
         poison(plan, self.inputs, self.spec.in_place)
         return plan
 
