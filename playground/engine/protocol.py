@@ -25,9 +25,8 @@ from playground.engine.messages import (
     ResourcesResult,
     RunRequest,
     RunResult,
-    TraceRequest,
-    TraceResult,
 )
+from playground.engine.trace_messages import TraceRequest, TraceResult
 
 AnyRequest = RunRequest | BenchRequest | ResourcesRequest | TraceRequest | HostRequest
 AnyResult = RunResult | BenchResult | ResourcesResult | TraceResult | HostResult

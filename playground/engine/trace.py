@@ -10,14 +10,24 @@ from __future__ import annotations
 import linecache
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.spec import Launch, Plan
-from playground.engine.messages import Access, OutOfBounds, ProgramAccess, TracedLaunch, TracedTensor
+from kernels.spec import Launch, Plan, Target
+from playground.engine import choose, edits, execute, host
+from playground.engine.job import Job
+from playground.engine.messages import OutOfBounds
 from playground.engine.probe import SECTOR, Arena, ChosenPrograms, Probe, Region, tensors_of, watching
+from playground.engine.trace_messages import (
+    Access,
+    ProgramAccess,
+    TracedLaunch,
+    TracedTensor,
+    TraceRequest,
+    TraceResult,
+)
 
 Program = tuple[int, ...]
 
@@ -31,27 +41,75 @@ class Traced:
     exact: bool
 
 
-def trace_plan(plan: Plan, programs: Iterable[int] | None = None, seconds: float = 2.5) -> Traced:
+def trace(request: TraceRequest, job: Job) -> TraceResult:
+    """The handler of `trace`. Raises InputError for what cannot be run."""
+    began = time.perf_counter()
+    chosen = choose.validate(request)
+    target = Target.named("sm_90")  # the plan that a GPU would run, not the CPU's
+    choose.fit(chosen.spec, chosen.dims, chosen.dtype, target, host.available_bytes(job.device))
+    with edits.edited(chosen.spec, chosen.bug, request.source) as spec:
+        inputs = spec.inputs(chosen.dims, chosen.dtype, "cpu", request.seed)
+        if chosen.edge and chosen.edge.change:
+            inputs = chosen.edge.change(inputs)
+        config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, chosen.dtype)
+        job.progress("tracing")
+        traced = trace_plan(spec.plan(inputs, config, target), request.programs, request.seconds, job.progress)
+        compulsory = spec.cost(inputs).bytes_moved
+    sites = [access for launch in traced.launches for access in launch.accesses]
+    lanes = sum(a.lanes for a in sites)
+    return TraceResult(
+        choice=choose.as_choice(request, chosen, config, origin),
+        exact=traced.exact,
+        bytes_loaded=sum(a.bytes for a in sites if a.kind == "load"),
+        bytes_stored=sum(a.bytes for a in sites if a.kind == "store"),
+        unique_bytes=sum(t.unique_loaded + t.unique_stored for launch in traced.launches for t in launch.tensors),
+        compulsory_bytes=compulsory,
+        sectors=sum(a.sectors for a in sites),
+        masked_share=1 - sum(a.active for a in sites) / lanes if lanes else 0.0,
+        out_of_bounds=traced.out_of_bounds,
+        accesses=tuple(sites),
+        launches=traced.launches,
+        source=execute.source(job, "addresses as planned for sm_90"),
+        note="" if traced.exact else _sampled(traced),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _sampled(traced: Traced) -> str:
+    ran = sum(launch.programs_traced for launch in traced.launches)
+    total = sum(launch.programs_total for launch in traced.launches)
+    return (
+        f"{ran:,} of {total:,} programs were traced, spread evenly, and the sums scaled; "
+        "distinct bytes are those of the programs traced"
+    )
+
+
+def trace_plan(
+    plan: Plan,
+    programs: Iterable[int] | None = None,
+    seconds: float = 2.5,
+    progress: Callable[[str, int, int, str], None] = lambda what, done, total, unit: None,
+) -> Traced:
     """Run each launch of the plan in the interpreter under watch. programs, seconds: see TraceRequest."""
     launches, misses = [], []
     share = seconds / max(len(plan.launches), 1)
     for launch in plan.launches:
         if math.prod(launch.grid) == 0:
             continue
-        traced, outside = _trace_launch(launch, programs, share)
+        traced, outside = _trace_launch(launch, programs, share, progress)
         launches.append(traced)
         misses += outside
     exact = all(t.programs_traced == t.programs_total for t in launches)
     return Traced(tuple(launches), tuple(misses), exact)
 
 
-def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float):
+def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float, progress: Callable):
     total = math.prod(launch.grid)
     keep = sorted({p for p in (programs if programs is not None else (0, total // 2, total - 1)) if 0 <= p < total})
     arena = Arena(tensors_of(launch))
     source_file = launch.kernel.fn.__code__.co_filename
     probe = Probe(arena, source_file, frozenset(_index(p, launch.grid) for p in keep))
-    ran = _Counted(launch.grid, _even_order(total, keep), time.monotonic() + seconds)
+    ran = _Counted(launch.grid, _even_order(total, keep), time.monotonic() + seconds, progress)
     with watching(probe):
         ChosenPrograms(launch, iter(ran))(**_moved(launch, arena), **launch.config.meta)
     arena.copy_back(tensors_of(launch))
@@ -78,14 +136,16 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
 class _Counted:
     """The programs to run until the deadline; those asked for come first and always run."""
 
-    def __init__(self, grid: tuple[int, ...], order: list[int], deadline: float):
+    def __init__(self, grid: tuple[int, ...], order: list[int], deadline: float, progress: Callable):
         self.count = 0
-        self._grid, self._order, self._deadline = grid, order, deadline
+        self._grid, self._order, self._deadline, self._progress = grid, order, deadline, progress
 
     def __iter__(self) -> Iterator[Program]:
         for linear in self._order:
             if self.count >= 3 and time.monotonic() > self._deadline:
                 return
+            if self.count % 16 == 0:
+                self._progress("tracing", self.count, len(self._order), "programs")
             self.count += 1
             yield _index(linear, self._grid)
 
