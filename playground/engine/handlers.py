@@ -50,9 +50,9 @@ def start(device: str) -> tuple[Callable[..., Job], str]:
 
 def _enable_native() -> str:
     try:
-        from playground import native
+        from playground.native import enable
 
-        native.enable()
-    except ImportError as e:
-        return f"kernels run in the interpreter, since the native CPU path cannot be imported: {e}"
+        enable()
+    except (ImportError, OSError, RuntimeError) as e:
+        return f"kernels run in the interpreter, since the native CPU path does not start: {e}"
     return ""

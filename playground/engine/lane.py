@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from playground.engine.messages import Failure, Progress
 from playground.engine.pool import Event, Garbage, Gone, Worker, last_words
-from playground.engine.protocol import AnyRequest, Cancel, Do, Done, Failed, Ready, Report
+from playground.engine.protocol import AnyRequest, Cancel, Do, Done, Failed, Ready, Report, Taken
 
 log = logging.getLogger(__name__)
 
@@ -162,21 +162,16 @@ class Lane:
 
     def _serve(self) -> None:
         while ticket := self._next():
-            worker = None
             if self._gate.busy(ticket.alone):
                 ticket.answers.put(Progress(what="waiting: a timing shares this CPU with no other work", place=1))
             try:
                 with self._gate.enter(ticket.alone, ticket.stop.is_set) as entered:
-                    if entered:
-                        worker = self._ready_worker(ticket)
-                        answer = self._work(ticket, worker)
-                    else:
-                        answer = ticket.fail("cancelled", "stopped while it was waiting")
+                    answer = self._do(ticket) if entered else ticket.fail("cancelled", "stopped while it was waiting")
             except _Over as over:
                 answer = over.answer
             except OSError as e:  # the system would not start another process
                 answer = ticket.fail("failed", f"the {self.device} worker could not be started: {e}")
-            self._finish(ticket, answer, worker)
+            self._finish(ticket, answer)
 
     def _next(self) -> Ticket | None:
         with self._changed:
@@ -187,11 +182,12 @@ class Lane:
             self._tell_places()
             return self._running
 
-    def _finish(self, ticket: Ticket, answer: Done | Failed, worker: Worker | None) -> None:
+    def _finish(self, ticket: Ticket, answer: Done | Failed) -> None:
         """Give the answer. A worker that died in this request has its successor started now, not at the next one."""
         with self._changed:
             self._running = None
-            if worker and not worker.alive and not self._closed:
+            worker = self._worker
+            if worker and worker.ready and not worker.alive and not self._closed:
                 with contextlib.suppress(OSError):
                     self._worker = self._start()
             self._tell_places()
@@ -210,8 +206,8 @@ class Lane:
             raise _Over(ticket.fail("cancelled", "the engine has been closed"))
         if worker.ready:
             return worker
-        ticket.answers.put(Progress(what=f"starting the {self.device} worker"))
         deadline = time.monotonic() + START_SECONDS
+        told = False
         while not ticket.stop.is_set():
             event = _next_event(worker)
             if isinstance(event, Ready):
@@ -223,19 +219,36 @@ class Lane:
                 worker.kill()
                 why = worker.why_it_died() if event else f"it was not ready after {START_SECONDS:.0f} s"
                 raise _Over(ticket.fail("crashed", self._lost(worker, "could not be started", why)))
+            if not told:
+                told = True
+                ticket.answers.put(Progress(what=f"starting the {self.device} worker"))
         raise _Over(ticket.fail("cancelled", "stopped"))
 
-    def _work(self, ticket: Ticket, worker: Worker) -> Done | Failed:
+    def _do(self, ticket: Ticket) -> Done | Failed:
+        worker = self._ready_worker(ticket)
+        answer = self._work(ticket, worker)
+        if answer is None:  # it had died since its last request, unseen; that is not this one's fault
+            worker.why_it_died()
+            worker = self._ready_worker(ticket)
+            answer = self._work(ticket, worker)
+        return answer or self._crashed(ticket, worker, Gone())
+
+    def _work(self, ticket: Ticket, worker: Worker) -> Done | Failed | None:
+        """The worker's answer; None where it was dead before it took the request."""
         worker.send(Do(id=ticket.id, request=ticket.request))
         deadline = time.monotonic() + ticket.limit
         kill_at: float | None = None
+        taken = False
         while True:
             event = _next_event(worker)
+            taken = taken or isinstance(event, Taken)
             if isinstance(event, Report) and event.id == ticket.id:
                 ticket.answers.put(event.progress)
             elif isinstance(event, Done | Failed) and event.id == ticket.id:
                 broken = isinstance(event, Failed) and event.broken
                 return self._end(worker, event) if broken else event
+            elif isinstance(event, Gone) and not taken and not ticket.stop.is_set():
+                return None
             elif isinstance(event, Garbage | Gone):
                 return self._crashed(ticket, worker, event)
             now = time.monotonic()

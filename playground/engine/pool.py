@@ -19,7 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from playground.engine.protocol import Cancel, Do, Done, Failed, ProtocolError, Ready, Report, Sender, from_worker
+from playground.engine.protocol import (
+    Cancel,
+    Do,
+    Done,
+    Failed,
+    ProtocolError,
+    Ready,
+    Report,
+    Sender,
+    Taken,
+    from_worker,
+)
 from playground.engine.protocol import receive as receive_messages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +62,7 @@ class Gone:
     """The worker's end of the pipe is closed: it is dead, or as good as."""
 
 
-Event = Ready | Report | Done | Failed | Garbage | Gone
+Event = Ready | Taken | Report | Done | Failed | Garbage | Gone
 
 
 class Tail:
@@ -142,6 +153,7 @@ class Worker:
         """Waits for the end, which has begun; kills where it has not."""
         if not self._reaped.wait(1.0):  # it has closed its pipe and lives on
             self.kill()
+            self._reaped.wait(5.0)
             return "it stopped answering"
         code = self._process.returncode
         if code < 0:
@@ -171,8 +183,10 @@ class Worker:
 def last_words(output: str) -> str:
     """The end of a dead worker's output as one short line; where Python told which line was at work, that too."""
     printed, _, fault = output.partition("Fatal Python error:")
-    lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
-    words = " | ".join(lines[-3:])
+    before, traceback, error = printed.rpartition("Traceback (most recent call last):")
+    lines = [" ".join(line.split()) for line in (before if traceback else printed).splitlines() if line.strip()]
+    lines = lines[-2:] + error.splitlines()[-1:] if traceback else lines[-3:]
+    words = " | ".join(lines)
     if len(words) > LAST_WORDS:
         words = "…" + words[-LAST_WORDS:]
     _, _, thread = fault.partition("Current thread")  # the one that was hit, its innermost call first

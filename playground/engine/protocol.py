@@ -65,6 +65,13 @@ class Ready(Message):
     note: str = ""
 
 
+class Taken(Message):
+    """The worker begins with a request. One that dies without this was dead already."""
+
+    op: Literal["taken"] = "taken"
+    id: int
+
+
 class Report(Message):
     op: Literal["progress"] = "progress"
     id: int
@@ -91,10 +98,10 @@ class Failed(Message):
 
 
 ToWorker = Annotated[Do | Cancel, Field(discriminator="op")]
-FromWorker = Annotated[Ready | Report | Done | Failed, Field(discriminator="op")]
+FromWorker = Annotated[Ready | Taken | Report | Done | Failed, Field(discriminator="op")]
 
 to_worker: TypeAdapter[Do | Cancel] = TypeAdapter(ToWorker)
-from_worker: TypeAdapter[Ready | Report | Done | Failed] = TypeAdapter(FromWorker)
+from_worker: TypeAdapter[Ready | Taken | Report | Done | Failed] = TypeAdapter(FromWorker)
 
 
 class Sender:

@@ -26,7 +26,7 @@ from typing import Any
 
 from playground.engine.job import Cancelled, NeedsInterpreter
 from playground.engine.messages import EngineError, Failure, Progress
-from playground.engine.protocol import Do, Done, Failed, ProtocolError, Ready, Report, Sender, receive, to_worker
+from playground.engine.protocol import Do, Done, Failed, ProtocolError, Ready, Report, Sender, Taken, receive, to_worker
 
 REPORT_SECONDS = 0.05  # a page draws no faster
 PR_SET_PDEATHSIG = 1
@@ -194,6 +194,7 @@ def main() -> None:
     make_job, note = handlers.start(arguments.device)
     sender.send(Ready(seconds=time.monotonic() - started, note=note))
     for do in inbox:
+        sender.send(Taken(id=do.id))
         answer = serve(do, handlers.find, make_job, inbox, reporter)
         if isinstance(answer, Failed):
             _free_memory()

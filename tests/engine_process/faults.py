@@ -10,7 +10,7 @@ import sys
 import time
 
 from playground.engine.job import Job, NeedsInterpreter
-from playground.engine.messages import Choice, ConfigChoice, RunResult, Source
+from playground.engine.messages import Choice, ConfigChoice, HostResult, RunResult, Source
 
 _libc = ctypes.CDLL(None)
 _pipe = int(sys.argv[sys.argv.index("--pipes") + 2])
@@ -35,6 +35,10 @@ def find(verb):
 
 
 def handler(request, job):
+    if request.verb == "host":
+        return HostResult(
+            kind="cpu", device="a test's", detail=str(os.getpid()), arch="cpu", memory_bytes=0, versions={},
+        )  # fmt: skip
     note = globals()[request.kernel](request, job)
     return note if request.kernel == "no_result" else _result(request, job, str(note or ""))
 
@@ -95,6 +99,12 @@ def slow(request, job):
     for i in range(600):
         job.progress("working", i, 600, "steps")
         time.sleep(0.02)
+
+
+def deaf(request, job):
+    """Keeps the interpreter's lock, so that no thread of the worker hears anything."""
+    job.progress(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(60)
 
 
 def pause(request, job):

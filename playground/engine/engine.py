@@ -1,0 +1,241 @@
+"""The one door to everything that runs a kernel: for the page, the command line and the API.
+
+A request is checked, sent to the lane of its device, and answered by what its worker says. The engine itself runs
+no kernel and makes no CUDA context, and may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playground.engine import devices
+from playground.engine.lane import GRACE_SECONDS, POLL_SECONDS, Gate, Lane, Ticket
+from playground.engine.messages import (
+    BenchRequest,
+    EngineError,
+    Failure,
+    HostRequest,
+    HostResult,
+    Progress,
+    ResourcesRequest,
+    RunRequest,
+)
+from playground.engine.pool import Worker
+from playground.engine.protocol import AnyRequest, AnyResult, Done, Failed
+from playground.engine.trace_messages import TraceRequest
+from playground.settings import ROOT, Settings
+
+if TYPE_CHECKING:  # brings torch along
+    from playground.engine.choose import Chosen
+
+INTERPRETER, COMPILER, CPU = "interpreter", "compiler", "cpu"
+
+
+class Engine:
+    """Workers start when they are first needed, or with `warm`. Close it, or use it in a `with`.
+
+    handlers: the module that tells workers what they can do. gpus: names of the GPUs, or None to look for them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        handlers: str = "playground.engine.handlers",
+        gpus: tuple[str, ...] | None = None,
+        grace: float = GRACE_SECONDS,
+    ):
+        self.settings = settings or Settings.from_env()
+        self._handlers = handlers
+        self._gpus = None if gpus is None else (gpus, "none was asked for")
+        self._grace = grace
+        self._cpu_gate = Gate()  # the CPU, the interpreter and the compiler share the cores
+        self._lanes: dict[str, Lane] = {}
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._hosts: dict[bool, HostResult] = {}
+        self._closed = False
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill every worker and end every request."""
+        with self._lock:
+            self._closed = True
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.close()
+
+    def warm(self) -> None:
+        """Start the default device's worker in the background."""
+        threading.Thread(target=lambda: self._lane(self.default_device).warm(), name="warm", daemon=True).start()
+
+    # What there is
+
+    def gpus(self) -> tuple[tuple[str, ...], str]:
+        """Names of the GPUs here and, where there is none, why."""
+        with self._looking:
+            if self._gpus is None:
+                self._gpus = devices.gpus()
+            return self._gpus
+
+    def devices(self) -> tuple[str, ...]:
+        """What `Request.device` may be, besides "auto"; the default first."""
+        names, _ = self.gpus()
+        return (*(f"cuda:{i}" for i in range(len(names))), CPU, INTERPRETER)
+
+    @property
+    def default_device(self) -> str:
+        return self.devices()[0]
+
+    def host(self, roofs: bool = False) -> HostResult:
+        """The default device, asked once. `roofs`: with what it reaches, which takes seconds to measure."""
+        if roofs not in self._hosts:
+            result = self.run(HostRequest(roofs=roofs))
+            assert isinstance(result, HostResult)
+            self._hosts[roofs] = result
+        return self._hosts[roofs]
+
+    # Requests
+
+    def validate(self, request: AnyRequest) -> Chosen | None:
+        """The request with its defaults filled in, checked without allocating anything. Raises EngineError."""
+        if isinstance(request, HostRequest):
+            return None
+        from kernels import InputError
+        from playground.engine import choose
+
+        try:
+            chosen = choose.validate(request, gpu=self._device(request).startswith("cuda"))
+        except InputError as e:
+            raise EngineError(Failure(kind="input", message=str(e), argument=e.argument)) from None
+        if request.source is not None:
+            self._allow_edits()
+        return chosen
+
+    def run(self, request: AnyRequest, cancel: threading.Event | None = None) -> AnyResult:
+        """The result alone. Raises EngineError."""
+        *_, result = self.stream(request, cancel)
+        assert not isinstance(result, Progress)
+        return result
+
+    def stream(self, request: AnyRequest, cancel: threading.Event | None = None) -> Iterator[Progress | AnyResult]:
+        """Progress as it comes, and the result last. Raises EngineError.
+
+        While others are before it, Progress tells its place. Setting `cancel`, or closing this generator, takes a
+        waiting request out of the queue and stops a running one.
+        """
+        device = self._device(request)
+        self.validate(request)
+        answer = yield from self._on(device, request, cancel)
+        note = ""
+        if isinstance(answer, Failed) and answer.interpret and isinstance(request, RunRequest):
+            note = f"interpreted: {answer.failure.message}"
+            answer = yield from self._on(INTERPRETER, request, cancel)
+        if isinstance(answer, Failed):
+            raise EngineError(answer.failure)
+        yield _noted(answer.result, note)
+
+    def _on(
+        self, device: str, request: AnyRequest, cancel: threading.Event | None
+    ) -> Generator[Progress, None, Done | Failed]:
+        lane, ticket = self._lane(device), self._ticket(device, request)
+        lane.submit(ticket)
+        try:
+            while True:
+                if cancel is not None and cancel.is_set() and not ticket.stop.is_set():
+                    lane.stop(ticket)
+                try:
+                    answer = ticket.answers.get(timeout=POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                if not isinstance(answer, Progress):
+                    return answer
+                yield answer
+        finally:
+            lane.stop(ticket)  # nothing happens where it has ended
+
+    def _ticket(self, device: str, request: AnyRequest) -> Ticket:
+        times = isinstance(request, BenchRequest) or (isinstance(request, HostRequest) and request.roofs)
+        if times:
+            return Ticket(request, self.settings.bench_seconds, "PLAYGROUND_BENCH_SECONDS", alone=True)
+        return Ticket(request, self.settings.run_seconds, "PLAYGROUND_RUN_SECONDS")
+
+    def _device(self, request: AnyRequest) -> str:
+        """Where a request is done. Raises EngineError for a device that there is not."""
+        if isinstance(request, HostRequest):
+            return self.default_device
+        if isinstance(request, ResourcesRequest):
+            return COMPILER
+        if isinstance(request, TraceRequest):
+            return INTERPRETER
+        device = {"auto": self.default_device, "cuda": "cuda:0"}.get(request.device, request.device)
+        if device not in self.devices():
+            raise EngineError(self._no_device(device))
+        if device == INTERPRETER and isinstance(request, BenchRequest):
+            message = "the interpreter's times say nothing of a kernel; set device to cpu or auto"
+            raise EngineError(Failure(kind="input", message=message, argument="device"))
+        return device
+
+    def _no_device(self, device: str) -> Failure:
+        choices = " or ".join(("auto", *self.devices()))
+        if not device.startswith("cuda:") or not device[5:].isdigit():
+            return Failure(kind="input", message=f"no device is named {device!r}; choose {choices}", argument="device")
+        _, why = self.gpus()
+        message = f"there is no {device} here{': ' * bool(why)}{why}; choose {choices}"
+        return Failure(kind="unavailable", message=message, argument="device")
+
+    def _allow_edits(self) -> None:
+        loopback = self.settings.host in ("127.0.0.1", "localhost", "::1")
+        if self.settings.edit != "loopback" or not loopback:
+            message = "kernels cannot be edited here; serve on a loopback address with PLAYGROUND_EDIT=loopback"
+            raise EngineError(Failure(kind="unavailable", message=message, argument="source"))
+
+    # Workers
+
+    def _lane(self, device: str) -> Lane:
+        with self._lock:
+            if device not in self._lanes:
+                gate = Gate() if device.startswith("cuda") else self._cpu_gate
+                start = functools.partial(Worker, device, self._handlers, environment(device, self.settings))
+                self._lanes[device] = Lane(device, start, gate, self._grace)
+                if self._closed:
+                    self._lanes[device].close()
+            return self._lanes[device]
+
+
+def environment(device: str, settings: Settings) -> dict[str, str]:
+    """A worker's environment: ours, with the engine's own settings and what its device asks for."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    path = os.pathsep.join(filter(None, (str(ROOT), env.get("PYTHONPATH"))))
+    env |= {
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "TRITON_DEFAULT_FP_FUSION": "1",  # its default changes in a later Triton
+        "PLAYGROUND_CACHE": str(Path(settings.cache).absolute()),
+        "PLAYGROUND_RECORDINGS": str(Path(settings.recordings).absolute()),
+        "PLAYGROUND_RUN_SECONDS": f"{settings.run_seconds:g}",
+        "PLAYGROUND_BENCH_SECONDS": f"{settings.bench_seconds:g}",
+        "PLAYGROUND_EDIT": settings.edit,
+    }
+    if device == INTERPRETER:
+        env["TRITON_INTERPRET"] = "1"  # read when @triton.jit decorates, so it needs a process of its own
+    if not device.startswith("cuda"):
+        env |= dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "")
+    return env
+
+
+def _noted(result: AnyResult, note: str) -> AnyResult:
+    if not note or not hasattr(result, "note"):
+        return result
+    return result.model_copy(update={"note": "; ".join(filter(None, (note, result.note)))})
