@@ -17,6 +17,7 @@ import torch
 from kernels.spec import Cost, Inputs
 from playground.engine import choose, execute, host, roofs, timing
 from playground.engine.baselines import EAGER, TRITON, Loader, Unavailable, implementations, named
+from playground.engine.errors import describe, is_fatal
 from playground.engine.execute import Case, OutsideTensor, Verdicts
 from playground.engine.job import Cancelled, Job, NeedsInterpreter
 from playground.engine.messages import (
@@ -148,9 +149,9 @@ def _measure(
     except (Cancelled, NeedsInterpreter):
         raise
     except Exception as error:
-        if execute.is_fatal(error):
+        if is_fatal(error):
             raise
-        return ProviderBench(ok=False, failure=execute.describe(error))
+        return ProviderBench(ok=False, failure=describe(error))
     if not all(v.ok for v in result.outputs.values()):
         return _wrong(result.outputs, "right at first and wrong after the benchmark, so without a time")
     return result
@@ -242,10 +243,10 @@ def _time_graph(case: Case, calls: Calls, clock: timing.GpuTimer, found: Measure
     try:
         times = clock.graphed([calls.on(inputs) for inputs in sets] if sets else [calls.kernel])
     except RuntimeError as error:
-        if execute.is_fatal(error) and "capture" not in str(error):
+        if is_fatal(error) and "capture" not in str(error):
             raise
         torch.cuda.synchronize(case.job.device)
-        found.note = f"cannot be captured in a CUDA graph: {execute.describe(error)}"
+        found.note = f"cannot be captured in a CUDA graph: {describe(error)}"
         return
     found.times["graph_us"] = timing.percentiles(times)
     found.graph = GRAPH_COLD if sets else GRAPH_WARM

@@ -21,6 +21,7 @@ from kernels.spec import Config, InputError, Inputs, KernelSpec, Plan, Target
 from playground.engine import choose, edits, host, judge
 from playground.engine.baselines import TRITON, Loader, Unavailable, eager_of, implementations, named
 from playground.engine.choose import Chosen, Origin
+from playground.engine.errors import describe, is_fatal
 from playground.engine.job import Cancelled, Job, NeedsInterpreter
 from playground.engine.messages import (
     EngineError,
@@ -311,25 +312,6 @@ def arithmetic(dtype: str) -> Iterator[None]:
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def is_fatal(error: BaseException) -> bool:
-    """A CUDA error after which the context answers nothing any more: the worker must be replaced."""
-    text = str(error)
-    return "CUDA error" in text or "illegal memory access" in text or "Triton Error [CUDA]" in text
-
-
-def describe(error: BaseException) -> str:
-    """One line for a person. A compile error's is the compiler's message and the line of the kernel's file."""
-    from triton.compiler.errors import CompilationError
-
-    deepest: BaseException = error
-    while isinstance(deepest, CompilationError) and isinstance(deepest.__cause__, BaseException):
-        deepest = deepest.__cause__
-    if isinstance(error, CompilationError):
-        text = getattr(deepest, "error_message", None) or edits.first_line(deepest)
-        return f"does not compile: {str(text).splitlines()[0]}"
-    return f"{type(error).__name__}: {edits.first_line(error)}"
 
 
 def source(job: Job, note: str = "") -> Source:
