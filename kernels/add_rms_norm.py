@@ -32,10 +32,8 @@ from kernels.checks import (
     need_same_dtype,
     need_shape,
 )
+from kernels.rows import row_configs
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
-from kernels.spec import next_power_of_2 as pow2
-
-MAX_BLOCK = 16384  # columns that one program keeps in registers
 
 
 @triton.jit
@@ -48,8 +46,9 @@ def add_rms_norm_kernel(
     rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     cols = tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
     mask = (rows < n_rows) & (cols < n_cols)
-    x = tl.load(x_ptr + rows * stride_xm + cols * stride_xn, mask=mask, other=0.0)
-    residual = tl.load(residual_ptr + rows * stride_rm + cols * stride_rn, mask=mask, other=0.0)
+    far = cols.to(tl.int64)  # a column's stride may be large: in a transposed tensor it is the number of rows
+    x = tl.load(x_ptr + rows * stride_xm + far * stride_xn, mask=mask, other=0.0)
+    residual = tl.load(residual_ptr + rows * stride_rm + far * stride_rn, mask=mask, other=0.0)
     weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
     total = (x.to(tl.float32) + residual.to(tl.float32)).to(new_residual_ptr.dtype.element_ty)
     tl.store(new_residual_ptr + rows * n_cols + cols, total, mask=mask)
@@ -61,28 +60,33 @@ def add_rms_norm_kernel(
 @triton.jit
 def add_rms_norm_wide_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, new_residual_ptr,
-    stride_xm, stride_xn, stride_rm, stride_rn, n_rows, n_cols, eps,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    stride_xm, stride_xn, stride_rm, stride_rn, n_cols, eps,
+    BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A row wider than a block: one program loops over it twice."""
     row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * stride_xm
+    residual_ptr += row * stride_rm
+    out_ptr += row * n_cols
+    new_residual_ptr += row * n_cols
+    lanes = tl.arange(0, BLOCK_N).to(tl.int64)
     squares = tl.zeros([BLOCK_N], tl.float32)
     for start in range(0, n_cols, BLOCK_N):
-        cols = start + tl.arange(0, BLOCK_N)
+        cols = start + lanes
         mask = cols < n_cols
-        x = tl.load(x_ptr + row * stride_xm + cols.to(tl.int64) * stride_xn, mask=mask, other=0.0)
-        residual = tl.load(residual_ptr + row * stride_rm + cols.to(tl.int64) * stride_rn, mask=mask, other=0.0)
+        x = tl.load(x_ptr + cols * stride_xn, mask=mask, other=0.0)
+        residual = tl.load(residual_ptr + cols * stride_rn, mask=mask, other=0.0)
         total = (x.to(tl.float32) + residual.to(tl.float32)).to(new_residual_ptr.dtype.element_ty)
-        tl.store(new_residual_ptr + row * n_cols + cols, total, mask=mask)
+        tl.store(new_residual_ptr + cols, total, mask=mask)
         squares += total.to(tl.float32) * total.to(tl.float32)
     scale = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
     tl.debug_barrier()  # the second pass reads what other lanes of this program wrote
     for start in range(0, n_cols, BLOCK_N):
-        cols = start + tl.arange(0, BLOCK_N)
+        cols = start + lanes
         mask = cols < n_cols
-        total = tl.load(new_residual_ptr + row * n_cols + cols, mask=mask, other=0.0).to(tl.float32)
+        total = tl.load(new_residual_ptr + cols, mask=mask, other=0.0).to(tl.float32)
         weight = tl.load(weight_ptr + cols, mask=mask, other=0.0).to(tl.float32)
-        tl.store(out_ptr + row * n_cols + cols, total * scale * weight, mask=mask)
+        tl.store(out_ptr + cols, total * scale * weight, mask=mask)
 
 
 def add_rms_norm(
@@ -136,44 +140,30 @@ def plan(inputs, config, target):
     new_residual = torch.empty_like(out)
     x, residual = as_rows(x), as_rows(residual)
     n_rows, n_cols = x.shape
-    wide = n_cols > config.meta["BLOCK_N"]
-    launch = Launch(
-        add_rms_norm_wide_kernel if wide else add_rms_norm_kernel,
-        (n_rows if wide else triton.cdiv(n_rows, config.meta["BLOCK_M"]),) if n_cols else (0,),
-        {
-            "x_ptr": x,
-            "residual_ptr": residual,
-            "weight_ptr": weight.contiguous(),
-            "out_ptr": out,
-            "new_residual_ptr": new_residual,
-            "stride_xm": x.stride(0),
-            "stride_xn": x.stride(1),
-            "stride_rm": residual.stride(0),
-            "stride_rn": residual.stride(1),
-            "n_rows": n_rows,
-            "n_cols": n_cols,
-            "eps": inputs.get("eps", 1e-6),
-        },
-        config,
-    )
+    args = {
+        "x_ptr": x,
+        "residual_ptr": residual,
+        "weight_ptr": weight.contiguous(),
+        "out_ptr": out,
+        "new_residual_ptr": new_residual,
+        "stride_xm": x.stride(0),
+        "stride_xn": x.stride(1),
+        "stride_rm": residual.stride(0),
+        "stride_rn": residual.stride(1),
+        "n_cols": n_cols,
+        "eps": inputs.get("eps", 1e-6),
+    }
+    if n_cols > config.meta["BLOCK_N"]:
+        narrow = Config({"BLOCK_N": config.meta["BLOCK_N"]}, config.num_warps, config.num_stages)
+        launch = Launch(add_rms_norm_wide_kernel, (n_rows,), args, narrow)
+    else:
+        grid = (triton.cdiv(n_rows, config.meta["BLOCK_M"]) if n_cols else 0,)
+        launch = Launch(add_rms_norm_kernel, grid, {**args, "n_rows": n_rows}, config)
     return Plan((launch,), {"out": out, "new_residual": new_residual})
 
 
 def configs(inputs, target):
-    n_cols = inputs["x"].shape[-1]
-    block_n = min(pow2(n_cols), MAX_BLOCK)
-    warps = min(max(block_n // 512, 1), 16)
-    yield Config({"BLOCK_M": 1, "BLOCK_N": block_n}, num_warps=warps)
-    if n_cols > MAX_BLOCK:
-        for block in (2048, 4096, 8192):
-            yield Config({"BLOCK_M": 1, "BLOCK_N": block}, num_warps=8)
-        return
-    for num_warps in (1, 2, 4, 8, 16, 32):
-        if num_warps != warps and num_warps * 32 <= max(block_n, 32):
-            yield Config({"BLOCK_M": 1, "BLOCK_N": block_n}, num_warps=num_warps)
-    for block_m in (2, 4, 8):
-        if block_m * block_n <= MAX_BLOCK:
-            yield Config({"BLOCK_M": block_m, "BLOCK_N": block_n}, num_warps=warps)
+    return row_configs(inputs["x"], target)
 
 
 def cost(inputs):

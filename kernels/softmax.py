@@ -26,10 +26,9 @@ import triton
 import triton.language as tl
 
 from kernels.checks import FLOATS, as_rows, need_dtype, need_min_rank, need_no_grad, need_same_device
+from kernels.rows import MAX_BLOCK, row_configs
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, InputError, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
-
-MAX_BLOCK = 16384  # columns that one program keeps in registers
 
 
 @triton.jit
@@ -230,20 +229,9 @@ def configs(inputs, target):
         yield from (Config({"BLOCK_M": 1, "BLOCK_N": block}, num_warps) for block, num_warps in wide)
         if n_cols <= 2 * MAX_BLOCK:
             yield from (Config({"BLOCK_M": 1, "BLOCK_N": 2 * MAX_BLOCK}, num_warps) for num_warps in (16, 32))
-        yield from split
-        return
-    block_n = pow2(n_cols)
-    # A short row does not fill a program: several share one, as long as enough programs remain.
-    block_m = max(1, min(1024 // block_n, n_rows // (4 * target.num_sms)))
-    block_m = pow2(block_m + 1) // 2
-    warps = min(max(block_m * block_n // 512, 1), 16)
-    seen = Config({"BLOCK_M": block_m, "BLOCK_N": block_n}, warps)
-    yield seen
-    for rows in (1, 2, 4, 8):
-        for num_warps in (1, 2, 4, 8, 16, 32):
-            each = Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps)
-            if each != seen and 1 <= rows * block_n // (32 * num_warps) <= 64 and rows * block_n <= MAX_BLOCK:
-                yield each
+    else:
+        yield from row_configs(inputs["x"], target)
+    yield from split
 
 
 def cost(inputs):
