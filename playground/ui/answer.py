@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from playground.engine.messages import (
@@ -95,8 +95,8 @@ def answers(engine: Engine, request: Request, host: HostResult, cancel: threadin
         return
     now = replace(now, recorded=nearest(engine, request, host), progress=Progress(what="Timing every implementation"))
     yield now
-    for now in _timed(engine, now, cancel):
-        yield now
+    for grown in _timed(engine, now, cancel):
+        yield (now := grown)
     yield replace(now, progress=None, resources=_done(compiled, cancel))
 
 
@@ -135,11 +135,11 @@ def _resources(engine: Engine, request: Request, host: HostResult) -> ResourcesR
 
 def _done(compiled: Future[ResourcesResult | None], cancel: threading.Event) -> ResourcesResult | None:
     for _ in range(300):  # half a minute; compiling is a second or two
-        if cancel.is_set() or compiled.done():
+        if cancel.is_set():
             break
         with contextlib.suppress(TimeoutError):
-            compiled.result(timeout=0.1)
-    return compiled.result() if compiled.done() else None
+            return compiled.result(timeout=0.1)
+    return None
 
 
 def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
@@ -157,44 +157,3 @@ def nearest(engine: Engine, request: Request, host: HostResult) -> BenchResult |
 
 def exact(result: BenchResult, request: Request) -> bool:
     return result.choice.dims == request.dims
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep over sizes: what is measured so far, and what is still to come."""
-
-    request: Request
-    sizes: tuple[int, ...]
-    points: tuple[BenchResult, ...] = ()
-    progress: Progress | None = None
-    notes: tuple[str, ...] = field(default=())
-
-
-def sweeps(
-    engine: Engine, request: Request, dim: str, sizes: tuple[int, ...], cancel: threading.Event
-) -> Iterator[Sweep]:
-    """One benchmark for each size. A size that fails is a note; Stop keeps what there is."""
-    now = Sweep(request, sizes, progress=Progress(what="Starting the sweep", total=len(sizes), unit="sizes"))
-    yield now
-    for done, size in enumerate(sizes):
-        own = request.model_copy(update={"dims": {**request.dims, dim: size}, "config": None})
-        step = Progress(what=f"Timing {dim}={size}", done=done, total=len(sizes), unit="sizes")
-        yield (now := replace(now, progress=step))
-        try:
-            for event in engine.stream(ask(BenchRequest, own, quick=True), cancel):
-                if isinstance(event, Progress):
-                    yield replace(now, progress=event if event.place else step)
-                elif event.source.kind == "recorded":
-                    yield replace(now, progress=None, notes=(event.note or "This host cannot time kernels.",))
-                    return
-                else:
-                    now = replace(now, points=(*now.points, event))
-        except EngineError as error:
-            if error.failure.kind == "cancelled":
-                kept = f"Stopped after {done} of {len(sizes)} sizes. What was measured stays."
-                yield replace(now, progress=None, notes=(*now.notes, kept))
-                return
-            now = replace(now, notes=(*now.notes, f"{dim}={size}: {error.failure.message}"))
-            if error.failure.kind in ("unavailable", "input"):
-                break
-    yield replace(now, progress=None)
