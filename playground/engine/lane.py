@@ -84,6 +84,7 @@ class Ticket:
     answers: queue.SimpleQueue[Answer] = field(default_factory=queue.SimpleQueue)
     stop: threading.Event = field(default_factory=threading.Event)
     id: int = 0
+    place: int = 0  # as last told
 
     def fail(self, kind: str, message: str) -> Failed:
         return Failed(id=self.id, failure=Failure(kind=kind, message=message))  # type: ignore[arg-type]
@@ -196,7 +197,8 @@ class Lane:
     def _tell_places(self) -> None:
         ahead = 1 if self._running else 0
         for place, ticket in enumerate(self._waiting, ahead):
-            if place:
+            if place != ticket.place:
+                ticket.place = place
                 ticket.answers.put(Progress(what="waiting", place=place))
 
     def _ready_worker(self, ticket: Ticket) -> Worker:
@@ -215,6 +217,8 @@ class Lane:
                 if event.note:
                     log.warning("%s worker: %s", self.device, event.note)
                 return worker
+            if ticket.stop.is_set():  # it was us who killed it
+                break
             if event is not None or time.monotonic() > deadline:
                 worker.kill()
                 why = worker.why_it_died() if event else f"it was not ready after {START_SECONDS:.0f} s"
