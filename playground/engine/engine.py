@@ -17,24 +17,23 @@ from typing import TYPE_CHECKING
 from playground.engine import devices
 from playground.engine.lane import GRACE_SECONDS, POLL_SECONDS, Gate, Lane, Ticket
 from playground.engine.messages import (
-    BenchRequest,
     EngineError,
     Failure,
     HostRequest,
     HostResult,
     Progress,
-    ResourcesRequest,
     RunRequest,
 )
 from playground.engine.pool import Worker
 from playground.engine.protocol import AnyRequest, AnyResult, Done, Failed
-from playground.engine.trace_messages import TraceRequest
 from playground.settings import ROOT, Settings
 
 if TYPE_CHECKING:  # brings torch along
     from playground.engine.choose import Chosen
 
 INTERPRETER, COMPILER, CPU = "interpreter", "compiler", "cpu"
+PLACES = {"resources": COMPILER, "trace": INTERPRETER}  # verbs that have a worker of their own on every host
+TIMED = ("bench",)  # verbs that take a device alone
 
 
 class Engine:
@@ -166,8 +165,7 @@ class Engine:
             lane.stop(ticket)  # nothing happens where it has ended
 
     def _ticket(self, device: str, request: AnyRequest) -> Ticket:
-        times = isinstance(request, BenchRequest) or (isinstance(request, HostRequest) and request.roofs)
-        if times:
+        if request.verb in TIMED or (isinstance(request, HostRequest) and request.roofs):
             return Ticket(request, self.settings.bench_seconds, "PLAYGROUND_BENCH_SECONDS", alone=True)
         return Ticket(request, self.settings.run_seconds, "PLAYGROUND_RUN_SECONDS")
 
@@ -175,14 +173,12 @@ class Engine:
         """Where a request is done. Raises EngineError for a device that there is not."""
         if isinstance(request, HostRequest):
             return self.default_device
-        if isinstance(request, ResourcesRequest):
-            return COMPILER
-        if isinstance(request, TraceRequest):
-            return INTERPRETER
+        if request.verb in PLACES:
+            return PLACES[request.verb]
         device = {"auto": self.default_device, "cuda": "cuda:0"}.get(request.device, request.device)
         if device not in self.devices():
             raise EngineError(self._no_device(device))
-        if device == INTERPRETER and isinstance(request, BenchRequest):
+        if device == INTERPRETER and request.verb in TIMED:
             message = "the interpreter's times say nothing of a kernel; set device to cpu or auto"
             raise EngineError(Failure(kind="input", message=message, argument="device"))
         return device
