@@ -1,0 +1,196 @@
+"""A forward pass written down once and run many times.
+
+`Recorder` is called like a table of operations. It does not compute: it plans each operation for the buffers at
+hand, as a Triton launch or as a call of PyTorch, and appends it to a `Program`. Running the program repeats those
+calls on the same buffers, so a decode step costs no planning, no allocation and no checks, a GPU can capture it in
+a graph, and each call can be timed by itself.
+
+Buffers come from an `Arena` and are used again from layer to layer, and by other programs: what a program returns
+holds until the next program of that arena runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import torch
+
+from kernels.spec import Launch, Plan
+from kernels.targets import Target
+from playground.decoder.ops import OPS, Op
+
+ALIGN = 64  # bytes: a cache line, and more than any vector load wants
+
+
+class Arena:
+    """Memory for intermediate results on one device: slabs that are taken and given back."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self._slabs: list[torch.Tensor] = []
+        self._free: list[torch.Tensor] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(slab.nbytes for slab in self._slabs)
+
+    def reset(self) -> None:
+        """Everything is free again: a new program begins."""
+        self._free = list(self._slabs)
+
+    def take(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """A buffer of this shape, and the slab it lies in."""
+        needed = max(1, prod(shape) * dtype.itemsize)
+        fits = [index for index, slab in enumerate(self._free) if slab.nbytes >= needed]
+        if fits:
+            slab = self._free.pop(min(fits, key=lambda index: self._free[index].nbytes))
+        else:
+            slab = torch.zeros(-(-needed // ALIGN) * ALIGN, dtype=torch.uint8, device=self.device)
+            self._slabs.append(slab)
+        return slab[: prod(shape) * dtype.itemsize].view(dtype).view(tuple(shape)), slab
+
+    def give(self, slab: torch.Tensor) -> None:
+        self._free.append(slab)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step of a program. group: what a person can swap; layer: -1 outside the blocks; name: for profiles."""
+
+    op: str
+    group: str
+    layer: int
+    provider: str
+    name: str
+    run: Callable[[], Any]
+    launch: Launch | None = None
+
+
+@dataclass
+class Program:
+    """calls in order; `outputs` by name, valid after `run` until the arena's next program runs."""
+
+    device: torch.device
+    calls: list[Call] = field(default_factory=list)
+    outputs: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._runs: list[Callable[[], Any]] = []
+
+    def run(self) -> dict[str, torch.Tensor]:
+        if len(self._runs) != len(self.calls):
+            self._runs = [call.run for call in self.calls]
+        for run in self._runs:
+            run()
+        return self.outputs
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold it: some of PyTorch's calls read a length on the host."""
+        return all(call.provider == "triton" or OPS[call.op].capturable for call in self.calls)
+
+    def profile(self) -> dict[str, float]:
+        """Seconds by kernel name of one run, each call timed by itself."""
+        spent: dict[str, float] = {}
+        wait = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        for call in self.calls:
+            wait()
+            began = time.perf_counter()
+            call.run()
+            wait()
+            spent[call.name] = spent.get(call.name, 0.0) + time.perf_counter() - began
+        return spent
+
+
+class Recorder:
+    """Writes a program. `table` says for each group whether "triton" or "torch" does it."""
+
+    def __init__(self, table: Mapping[str, str], arena: Arena):
+        self.program = Program(arena.device)
+        self._table = table
+        self._arena = arena
+        self._target = Target.of(arena.device)
+        self._layer = -1
+        self._live: list[torch.Tensor] = []  # slabs in use
+        arena.reset()
+
+    def begin_layer(self, index: int, *keep: torch.Tensor) -> None:
+        """A block begins (or ends, with -1). Only `keep` of what was made so far is needed from here on."""
+        self._layer = index
+        kept = {_storage(tensor) for tensor in keep}
+        for slab in self._live:
+            if _storage(slab) not in kept:
+                self._arena.give(slab)
+        self._live = [slab for slab in self._live if _storage(slab) in kept]
+
+    def __call__(self, name: str, **inputs: Any) -> Any:
+        """Record operation `name`; returns its output, or several as a tuple."""
+        op = OPS[name]
+        out = {key: self._buffer(*like) for key, like in op.outputs(inputs).items()}
+        if self._table[op.group] == "triton":
+            self._record_triton(op, inputs, out)
+        else:
+            run = _bind(op.torch, out, inputs)
+            self.program.calls.append(Call(name, op.group, self._layer, "torch", f"torch {name}", run))
+        made = tuple(out.values())
+        return made[0] if len(made) == 1 else made or None
+
+    def _buffer(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        buffer, slab = self._arena.take(shape, dtype)
+        self._live.append(slab)
+        return buffer
+
+    def _record_triton(self, op: Op, inputs: Mapping[str, Any], out: Mapping[str, torch.Tensor]) -> None:
+        plan = op.plan(inputs, self._target)
+        swap = {_storage(plan.outputs[key]): (plan.outputs[key], buffer) for key, buffer in out.items()}
+        _check_reads(op.name, inputs, plan)
+        for launch in plan.launches:
+            bound = replace(launch, args={key: _moved(value, swap) for key, value in launch.args.items()})
+            if prod(bound.grid):
+                name = getattr(bound.kernel, "__name__", op.name)
+                run = _launcher(bound)
+                self.program.calls.append(Call(op.name, op.group, self._layer, "triton", name, run, bound))
+
+
+def _bind(function: Callable, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]) -> Callable[[], Any]:
+    return lambda: function(out, **inputs)
+
+
+def _launcher(launch: Launch) -> Callable[[], Any]:
+    """Everything that a launch needs, put together once."""
+    start = launch.kernel[launch.grid]
+    config = launch.config
+    arguments = {**launch.args, **config.meta, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    return lambda: start(**arguments)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _moved(value: Any, swap: Mapping[int, tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """A launch argument that lies in a plan's fresh output, moved to the buffer that takes its place."""
+    if hasattr(value, "base") and isinstance(value.base, torch.Tensor) and not isinstance(value, torch.Tensor):
+        return replace(value, base=_moved(value.base, swap))  # a tensor descriptor
+    if not isinstance(value, torch.Tensor) or value.numel() == 0 or _storage(value) not in swap:
+        return value
+    old, new = swap[_storage(value)]
+    offset = new.storage_offset() + value.storage_offset() - old.storage_offset()
+    return new.as_strided(value.shape, value.stride(), offset)
+
+
+def _check_reads(name: str, inputs: Mapping[str, Any], plan: Plan) -> None:
+    """A plan that copied an input (to make it contiguous, say) would read that copy for ever."""
+    passed = {_storage(t) for launch in plan.launches for t in _tensors(launch)}
+    for key, value in inputs.items():
+        if isinstance(value, torch.Tensor) and value.numel() and plan.launches and _storage(value) not in passed:
+            raise RuntimeError(f"{name} does not read {key} itself but a copy of it; its strides are {value.stride()}")
+
+
+def _tensors(launch: Launch) -> list[torch.Tensor]:
+    found = [getattr(value, "base", value) for value in launch.args.values()]
+    return [value for value in found if isinstance(value, torch.Tensor)]

@@ -1,0 +1,57 @@
+"""How the next token is drawn: the options a person sets, and the draw in PyTorch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from playground.decoder.config import ModelError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature 0 takes the likeliest token; top_k 0 and top_p 1 keep all of them.
+
+    The same seed gives the same text: the draw depends on the seed and on how many tokens the answer has so far.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and 0 <= self.temperature <= 100):
+            raise ModelError(f"temperature is {self.temperature}; give a number from 0 (the likeliest) to 100")
+        if self.top_k < 0:
+            raise ModelError(f"top_k is {self.top_k}; give 0 for all tokens, or how many to keep")
+        if not 0 < self.top_p <= 1:
+            raise ModelError(f"top_p is {self.top_p}; give a share above 0 and up to 1")
+        if not 0 <= self.seed < 2**31:
+            raise ModelError(f"seed is {self.seed}; give a whole number from 0 to {2**31 - 1}")
+
+
+def sample(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    seed: torch.Tensor,
+    step: torch.Tensor,
+) -> torch.Tensor:
+    """ids int64 [rows] for logits [rows, vocab], each option a tensor [rows]."""
+    ids = logits.argmax(-1)
+    for row, heat in enumerate(temperature.tolist()):
+        if heat == 0:
+            continue
+        values = logits[row].float() / heat
+        ordered, order = values.sort(descending=True, stable=True)
+        if k := int(top_k[row]):
+            ordered[k:] = -math.inf
+        chances = ordered.softmax(-1)
+        chances[chances.cumsum(-1) - chances >= top_p[row]] = 0
+        generator = torch.Generator().manual_seed(int(seed[row]) * 1_000_003 + int(step[row]))
+        ids[row] = order[torch.multinomial(chances.cpu(), 1, generator=generator).to(order.device)]
+    return ids
