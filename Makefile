@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+OLDER := .venv-triton36
 PY := $(VENV)/bin/python
 READY := $(VENV)/.installed
 # A GPU machine often has everything and no network: `make gpu PYTHON=python3` takes that Python as it is.
@@ -13,10 +14,10 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all lint format gpu record record-check fuzz
+.PHONY: help install run test test-all test-older lint format gpu record record-check fuzz
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 install: $(VENV)/.installed  ## make .venv with all that running and testing need
 $(VENV)/.installed: requirements.txt requirements-dev.txt tools/install.py
@@ -34,6 +35,18 @@ test-all: $(READY)  ## every test, and thousands of random kernels
 	@$(PY) tools/browser.py
 	@$(PY) -m pytest
 	@$(PY) -m tests.native.fuzz
+
+test-older: $(OLDER)/.installed  ## kernels and native path on the oldest Triton that is supported
+	@$(OLDER)/bin/python -m pytest -m "not slow" tests/kernels tests/native
+
+# .venv with another Triton before it: a second environment that costs one package.
+$(OLDER)/.installed: $(READY)
+	@echo "install: $(OLDER), .venv's packages with Triton 3.6 in front (1 minute)"
+	@$(PY) -m venv --clear $(OLDER)
+	@$(OLDER)/bin/python -m pip install --quiet --no-deps "triton>=3.6,<3.7"
+	@$(PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  > $$($(OLDER)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/venv.pth
+	@touch $@
 
 lint: $(READY)  ## ruff (lint and format) and mypy
 	@$(PY) -m ruff check
