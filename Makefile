@@ -64,7 +64,7 @@ record: $(GPU_READY)  ## on a GPU: measure every kernel into assets/recordings
 	@$(GPU_PY) -m playground record
 
 record-check: $(READY)  ## list the recordings whose kernels have changed since
-	@$(PY) -m playground record --check
+	@$(PY) -m playground record-check
 
 fuzz: $(READY)  ## thousands of random kernels on the native CPU path
 	@$(PY) -m tests.native.fuzz
