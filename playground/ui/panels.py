@@ -47,6 +47,11 @@ _MARKS = {
 }
 
 
+def text(value: str) -> str:
+    """Plain text as HTML."""
+    return escape(value)
+
+
 def badge(source: Source | str, note: str = "") -> str:
     """The mark of where a figure comes from; its tooltip says what that means, and names device and versions."""
     kind = source if isinstance(source, str) else source.kind
@@ -145,6 +150,16 @@ def busy(progress: Progress) -> str:
     return (
         '<section class="verdict busy" role="status" aria-live="polite"><span class="tiles" aria-hidden="true">'
         f'{"<i></i>" * 9}</span><div class="say"><h2>{escape(what)}</h2><p>{escape(line)}</p>{bar}</div></section>'
+    )
+
+
+def working(progress: Progress) -> str:
+    """What is still being done, in a sheet whose figures are not there yet."""
+    before = f": {words.count(progress.place, 'request')} before yours" if progress.place else ""
+    done = f'value="{progress.done}" max="{progress.total}"' if progress.total else ""
+    return (
+        f'<div class="working" role="status"><p>{escape(_capital(progress.what))}{before}</p>'
+        f'<progress {done} aria-label="{escape(progress.what)}"></progress></div>'
     )
 
 

@@ -1,0 +1,28 @@
+"""Serve the playground: settings, engine, page. `python app.py --help` tells the flags."""
+
+import argparse
+import dataclasses
+import sys
+
+from playground.settings import Settings
+
+
+def main() -> None:
+    try:
+        settings = Settings.from_env()
+    except ValueError as error:
+        sys.exit(str(error))
+    parser = argparse.ArgumentParser(description="Triton Playground, in the browser.")
+    parser.add_argument("--host", default=settings.host, help=f"address to serve on (default {settings.host})")
+    parser.add_argument("--port", type=int, default=settings.port, help=f"port (default {settings.port})")
+    given = parser.parse_args()
+    settings = dataclasses.replace(settings, host=given.host, port=given.port)
+
+    from playground.engine.engine import Engine  # after the flags: --help answers at once
+    from playground.ui.server import launch
+
+    launch(Engine(settings), settings)
+
+
+if __name__ == "__main__":
+    main()

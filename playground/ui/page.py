@@ -1,0 +1,87 @@
+"""The whole page: header, bench, tabs, and what opening it fills. Build it once; `server.launch` serves it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gradio as gr
+
+from kernels import get
+from playground.engine.messages import EngineError, HostResult
+from playground.settings import Settings
+from playground.ui import api, live, panels, theme
+from playground.ui import bench as form
+from playground.ui.answer import Engine
+from playground.ui.assets import Assets
+from playground.ui.context import LONG, PRIVATE, Context
+from playground.ui.links import first_choice, restore
+from playground.ui.tabs import all_tabs
+
+FIRST = "add_rms_norm"  # the kernel of a first visit
+
+
+def build(engine: Engine, settings: Settings, assets: Assets) -> gr.Blocks:
+    """The page as Gradio Blocks; its head goes to launch with `head`."""
+    context = Context(engine, settings, assets.url("plotly.min.js"))
+    start = first_choice(get(FIRST if FIRST in context.specs else next(iter(context.specs))))
+    with gr.Blocks(
+        title="Triton Playground", fill_width=True, analytics_enabled=False, delete_cache=(3600, 3600)
+    ) as demo:
+        top = live.html(panels.header(None, ""), elem_id="top")
+        bench = form.build(context, start)
+        form.wire(bench, context)
+        outputs, fills = [*bench.shown], []
+        with gr.Tabs(elem_id="tabs"):
+            for tab in all_tabs():
+                with gr.Tab(tab.name, id=tab.name) as made:
+                    loaded = tab.build(context, bench)
+                made.select(None, js="() => tp.selected()", api_visibility="private")
+                outputs += loaded.outputs
+                fills.append(loaded.fill)
+
+        def opened(request: gr.Request) -> list[Any]:
+            """What the link asks for; the worker may still be starting."""
+            first = first_choice(get(start.kernel), context.gpu)
+            link = restore(dict(request.query_params), first, context.gpu)
+            parts = [value for fill in fills for value in fill(link.request, link.problem)]
+            return [*form.fill(context, link.request), *parts]
+
+        def left(request: gr.Request) -> None:
+            """The browser has gone: what it waited for need not be finished."""
+            context.jobs.stop(request.session_hash or "")
+
+        demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
+        demo.load(lambda: _header(context), None, top, **LONG)
+        demo.unload(left)
+        api.add(context)
+    context.warm()
+    return demo
+
+
+def _header(context: Context) -> str:
+    try:
+        host = context.host()
+    except EngineError as error:
+        return panels.header(None, f"No kernel worker: {error}")
+    return panels.header(host, mode(host))
+
+
+def mode(host: HostResult) -> str:
+    """How kernels run on this host, in a few words."""
+    if host.kind == "gpu":
+        return "Running and timing on this GPU"
+    if host.kind == "interpreter":
+        return "Interpreting here; times are recorded on a GPU"
+    return "Native on this CPU; GPU figures are recorded"
+
+
+def head(context_dims: dict[str, list[str]], assets: Assets) -> str:
+    """The head of the document: tokens, styles and the page's script. Nothing in it comes from another host."""
+    fonts = {"Hyperlegible": assets.url("next.woff2"), "Hyperlegible Mono": assets.url("mono.woff2")}
+    preload = "".join(
+        f'<link rel="preload" href="{url}" as="font" type="font/woff2" crossorigin>' for url in fonts.values()
+    )
+    style = theme.css(fonts) + live.script("style.css")
+    data = json.dumps(context_dims).replace("<", "\\u003c")
+    return f"{preload}<style>{style}</style><script>window.tpDims = {data};\n{live.script('page.js')}</script>"

@@ -1,0 +1,139 @@
+"""Serve the page: Gradio's server with unused routes closed, safe headers and files that browsers may keep.
+
+Settings are those that were tried together: a queue that is not open from outside, one page process, no analytics,
+nothing from another host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+
+import gradio as gr
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse, Response
+
+from kernels import all_kernels
+from playground.settings import Settings
+from playground.ui import live, page, theme
+from playground.ui.answer import Engine
+from playground.ui.assets import FOLDER, Assets
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# Whatever is not here answers 404: uploads, files, logins, recordings, monitoring, Gradio's editors.
+OPEN = (
+    "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
+    "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/info", "/gradio_api/heartbeat/", "/gradio_api/mcp",
+    "/gradio_api/startup-events", "/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/app_id",
+    "/gradio_api/openapi.json", FOLDER,
+)  # fmt: skip
+KEPT = ("/assets/", "/static/", "/svelte/", FOLDER)
+HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin"))
+FOR_EVER = (b"cache-control", b"public, max-age=31536000, immutable")
+
+
+class Harden:
+    """ASGI middleware: closes routes, adds headers, serves our own hashed files."""
+
+    def __init__(self, app: Any, assets: Assets):
+        self.app, self.assets = app, assets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path not in ("/", "") and not path.startswith(OPEN):
+            await PlainTextResponse("Not found", 404)(scope, receive, send)
+            return
+
+        async def with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                kept = [FOR_EVER] if path.startswith(KEPT) and message["status"] == 200 else []
+                message["headers"] = [*_without_cache(message.get("headers", []), kept), *HEADERS, *kept]
+            await send(message)
+
+        if path.startswith(FOLDER):
+            await self._file(path, scope)(scope, receive, with_headers)
+        else:
+            await self.app(scope, receive, with_headers)
+
+    def _file(self, path: str, scope: Scope) -> Response:
+        asset = self.assets.by_url.get(path)
+        if asset is None:
+            return PlainTextResponse("Not found", 404)
+        accepts = dict(scope["headers"]).get(b"accept-encoding", b"")
+        if asset.compresses and b"gzip" in accepts:
+            return Response(asset.small(), headers={"content-encoding": "gzip"}, media_type=asset.kind)
+        return Response(asset.data, media_type=asset.kind)
+
+
+def _without_cache(headers: Any, kept: list[Any]) -> list[Any]:
+    return [h for h in headers if not (kept and h[0].lower() == b"cache-control")]
+
+
+def port_is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def launch(engine: Engine, settings: Settings) -> None:
+    """Serve until Ctrl-C or SIGTERM, then stop the workers. Exits with one line where the port is taken."""
+    if not port_is_free(settings.host, settings.port):
+        engine.close()
+        sys.exit(f"Port {settings.port} on {settings.host} is taken: stop what uses it, or choose another with --port.")
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, _stop)
+        serve(engine, settings).block_thread()
+    engine.close()
+
+
+def _stop(signum: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def serve(engine: Engine, settings: Settings) -> gr.Blocks:
+    """Start the server and return at once."""
+    assets = Assets(settings.root_path)
+    demo = page.build(engine, settings, assets)
+    demo.queue(max_size=400, default_concurrency_limit=4, api_open=False)
+    demo.launch(
+        server_name=settings.host,
+        server_port=settings.port,
+        root_path=settings.root_path or None,
+        prevent_thread_lock=True,
+        quiet=True,
+        share=False,
+        ssr_mode=False,
+        run_history=False,
+        enable_monitoring=False,
+        strict_cors=True,
+        max_threads=256,
+        max_file_size="1mb",
+        allowed_paths=[],
+        state_session_capacity=500,
+        mcp_server=True,
+        footer_links=[],
+        theme=theme.gradio_theme(),
+        head=page.head({name: [d.name for d in spec.dims] for name, spec in all_kernels().items()}, assets),
+        favicon_path=live.ASSETS / "favicon.svg",
+        app_kwargs={"middleware": [Middleware(Harden, assets=assets)]},
+    )
+    print(f"Triton Playground serves on http://{settings.host}:{settings.port}{settings.root_path}", flush=True)
+    return demo

@@ -1,0 +1,42 @@
+"""A file for each tab. A tab is a `TAB`: its name, its place in the row, and the function that builds it.
+
+`build(context, bench)` lays the tab out, wires it and returns what the page's loading has to fill: adding a file here
+is all that a new tab needs. The bench above the tabs is shared; style.css hides it where a tab has no use for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from playground.ui.bench import Bench
+from playground.ui.context import Context
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Components that opening the page fills, and what fills them from the choice that the link restores.
+
+    fill: (request, problem) -> values; `problem` is the line about a link that could not be followed, or "".
+    """
+
+    outputs: list[Any] = field(default_factory=list)
+    fill: Callable[[Any, str], list[Any]] = lambda request, problem: []
+
+
+@dataclass(frozen=True)
+class Tab:
+    """name: on the tab and in links. order: from left to right."""
+
+    name: str
+    order: int
+    build: Callable[[Context, Bench], Loaded]
+
+
+def all_tabs() -> list[Tab]:
+    """Every tab, from left to right."""
+    modules = (importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__))
+    return sorted((m.TAB for m in modules if hasattr(m, "TAB")), key=lambda tab: tab.order)
