@@ -1,0 +1,225 @@
+"""What was once measured on a GPU, for hosts that have none: files, lookup, and whether the kernel has changed since.
+
+A recording is <directory>/<gpu>/<kernel>.json. It holds results as they were given, marked as recorded, with the
+hash of the jit functions, plan and configs that ran. Nothing is measured here; `record` does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+import math
+import re
+import sys
+import tokenize
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from pydantic import Field
+
+import kernels
+from kernels.spec import InputError, KernelSpec
+from playground.engine.choose import Chosen
+from playground.engine.messages import BenchResult, Message, ResourcesResult, Roofs, RunResult
+
+DIGITS = 6  # significant ones, of every figure in a file
+
+
+class Recording(Message):
+    """All that is recorded of one kernel on one GPU.
+
+    source_hash: of what ran, see `source_hash`. skipped: shapes that gave no result, each with the reason.
+    """
+
+    gpu: str
+    arch: str
+    kernel: str
+    date: str
+    versions: dict[str, str]
+    source_hash: str
+    roofs: Roofs
+    benches: tuple[BenchResult, ...] = ()
+    runs: tuple[RunResult, ...] = ()
+    resources: tuple[ResourcesResult, ...] = ()
+    skipped: dict[str, str] = Field(default_factory=dict)
+
+
+def slug(gpu: str) -> str:
+    """ "NVIDIA H200" as a folder's name, "nvidia-h200"."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+
+
+def path_of(directory: Path, gpu: str, kernel: str) -> Path:
+    return directory / slug(gpu) / f"{kernel}.json"
+
+
+def save(directory: Path, recording: Recording) -> Path:
+    """Written beside and moved into place, so that a reader never meets half a file."""
+    path = path_of(directory, recording.gpu, recording.kernel)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    slim = _rounded(recording.model_dump(mode="json", exclude_defaults=True))
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(slim, indent=0, allow_nan=False) + "\n")
+    fresh.replace(path)
+    return path
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float) and value and math.isfinite(value):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def load(path: Path) -> Recording:
+    """Raises ValueError that names the file where it is no recording of this version."""
+    return _load(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _load(path: Path, changed: int) -> Recording:
+    try:
+        return Recording.model_validate_json(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path.name} in {path.parent.name} cannot be read as a recording: {error}") from error
+
+
+def all_of(directory: Path, kernel: str) -> list[Recording]:
+    """Every GPU's recording of the kernel; files that cannot be read count as not there, and `check` names them."""
+    found = []
+    for path in sorted(directory.glob(f"*/{kernel}.json")):
+        try:
+            found.append(load(path))
+        except ValueError as error:
+            print(error, file=sys.stderr)
+    return found
+
+
+def find(directory: Path, chosen: Chosen) -> tuple[BenchResult, ...]:
+    """Every recorded benchmark of the kernel in this dtype, the exact shape first, else the nearest.
+
+    Where the first is of another shape, its note says which one was asked for. `stale` is set where the kernel has
+    changed since. An edge case's or edited kernel's time is never that of ours: such a choice finds nothing.
+    """
+    if chosen.edge is not None or chosen.bug is not None:
+        return ()
+    found = []
+    for recording in all_of(directory, chosen.spec.name):
+        stale = recording.source_hash != current_hash(chosen.spec.name)
+        found += [(distance(b.choice.dims, chosen.dims), b, stale) for b in recording.benches]
+    found = [item for item in found if item[1].choice.dtype == chosen.dtype]
+    found.sort(key=lambda item: item[0])
+    results = [bench.model_copy(update={"stale": stale}) for _, bench, stale in found]
+    if results and found[0][0] > 0:
+        asked = ", ".join(f"{name}={value:,}" for name, value in chosen.dims.items())
+        had = ", ".join(f"{name}={value:,}" for name, value in results[0].choice.dims.items())
+        note = f"recorded for {had}, the nearest to {asked}"
+        results[0] = results[0].model_copy(update={"note": "; ".join(filter(None, (results[0].note, note)))})
+    return tuple(results)
+
+
+def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+    """How far two shapes lie apart: factors of two, summed over the dims. 0 for the same shape."""
+    if set(a) != set(b):
+        return math.inf
+    return sum(abs(math.log2((a[name] + 1) / (b[name] + 1))) for name in a)
+
+
+def check(directory: Path) -> list[str]:
+    """A line for each recording that cannot be read, or whose kernel is gone or has changed since."""
+    lines = []
+    for path in sorted(directory.glob("*/*.json")):
+        name = f"{path.parent.name}/{path.stem}"
+        try:
+            recording = load(path)
+            stale = recording.source_hash != current_hash(recording.kernel)
+        except (ValueError, InputError) as error:
+            lines.append(f"{name}: {str(error).splitlines()[0]}")
+            continue
+        if stale:
+            lines.append(f"{name}: recorded with an older kernel on {recording.date[:10]}; record it again")
+    return lines
+
+
+# What ran, as a hash
+
+
+def current_hash(kernel: str) -> str:
+    """source_hash of the project's own kernel, made once: a file that changes is another process's."""
+    return _hash_by_name(kernel)
+
+
+@lru_cache(maxsize=256)
+def _hash_by_name(kernel: str) -> str:
+    return source_hash(kernels.get(kernel))
+
+
+def source_hash(spec: KernelSpec) -> str:
+    """A hash of the kernel's jit functions, its plan and configs, all that they call, and the constants they name.
+
+    Comments, docstrings and formatting do not count, nor do the checks of inputs.
+    """
+    module = sys.modules[spec.plan.__module__]
+    waiting = [spec.plan, spec.configs, *filter(None, map(_jitted, vars(module).values()))]
+    parts: dict[str, str] = {}
+    while waiting:
+        fn = waiting.pop()
+        key = f"{fn.__module__}.{fn.__qualname__}"
+        if key in parts:
+            continue
+        parts[key] = bare_source(fn)
+        for name, value in _mentioned(fn):
+            inner = _jitted(value) or value
+            if inspect.isfunction(inner) and _is_ours(inner):
+                waiting.append(inner)
+            elif isinstance(value, int | float | str | tuple):
+                parts[f"{key}:{name}"] = repr(value)
+    return hashlib.sha256("\0".join(parts[key] for key in sorted(parts)).encode()).hexdigest()[:16]
+
+
+def _is_ours(fn: Any) -> bool:
+    return fn.__module__.startswith("kernels.") and fn.__module__ not in ("kernels.spec", "kernels.checks")
+
+
+def _jitted(value: Any) -> Any:
+    """The function that @triton.jit wraps, compiled or interpreted; None for all else, Triton's own library too."""
+    fn = getattr(value, "fn", None)
+    if not inspect.isfunction(fn) or not type(value).__module__.startswith("triton."):
+        return None
+    return None if fn.__module__.startswith("triton.") else fn
+
+
+def _mentioned(fn: Any) -> list[tuple[str, Any]]:
+    """The globals that a function names, and what it names of the kernels' modules among them."""
+    scope, names = fn.__globals__, _names(fn.__code__)
+    found = [(name, scope[name]) for name in names if name in scope]
+    modules = [v for _, v in found if isinstance(v, ModuleType) and v.__name__.startswith("kernels.")]
+    return found + [(name, getattr(module, name)) for module in modules for name in names if hasattr(module, name)]
+
+
+def _names(code: CodeType) -> list[str]:
+    """The names in a function's code, its lambdas and comprehensions included."""
+    inner = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)]
+    return [*code.co_names, *inner]
+
+
+def bare_source(fn: Any) -> str:
+    """A function's tokens without comments, docstring and formatting: the same on every Python."""
+    text = inspect.getsource(fn)
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
+    marks = {tokenize.NEWLINE: "\n", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
+    parts: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in skipped:
+            continue
+        # A string that is a statement of its own is a docstring.
+        alone = token.type == tokenize.STRING and (not parts or parts[-1][-1:] in ("\n", ">", "<"))
+        parts.append("" if alone else marks.get(token.type, token.string + " "))
+        parts = parts if parts[-1] else parts[:-1]
+    return re.sub(r"\n+", "\n", "".join(parts))
