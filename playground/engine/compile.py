@@ -56,6 +56,7 @@ class Compiled:
     num_warps: int
     instructions: Mapping[str, int]
     source_file: str
+    fuses: bool  # whether a product and a sum may become one rounding
 
 
 def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
@@ -70,7 +71,7 @@ def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
         found = []
         for launch in plan.launches:
             job.progress(f"compiling {kernel_name(launch)} for {target.arch}")
-            found.append(_resources(compile_or_explain(launch, target, edited=request.source is not None), target))
+            found.append(resources_of(compile_or_explain(launch, target, edited=request.source is not None), target))
         shown = plan.launches[0].config if plan.launches else config
         return ResourcesResult(
             choice=choose.as_choice(request, chosen, shown, origin), launches=tuple(found), source=source(target)
@@ -130,6 +131,7 @@ def compile_launch(launch: Launch, target: Target) -> Compiled:
         name=kernel_name(launch), stages=stages, binary=built.asm.get(binary_stage, b""), registers=registers,
         spills=spills, shared_bytes=built.metadata.shared, num_warps=built.metadata.num_warps,
         instructions=_instructions(assembly, target.kind), source_file=launch.kernel.fn.__code__.co_filename,
+        fuses=fuses,
     )  # fmt: skip
 
 
@@ -187,7 +189,7 @@ def check_shared(compiled: Compiled, target: Target) -> None:
         )
 
 
-def _resources(compiled: Compiled, target: Target) -> Resources:
+def resources_of(compiled: Compiled, target: Target) -> Resources:
     check_shared(compiled, target)
     return Resources(
         kernel=compiled.name, target=target.arch, registers=compiled.registers, spills=compiled.spills,
@@ -197,11 +199,20 @@ def _resources(compiled: Compiled, target: Target) -> Resources:
 
 @functools.lru_cache(maxsize=256)
 def ptxas_figures(ptx: str, fuses: bool) -> tuple[int, int]:
-    """(registers a thread, bytes spilled a thread) by `ptxas -v`, with the flags of Triton's own call."""
+    """(registers a thread, bytes spilled a thread) by `ptxas -v`."""
+    _, log = assemble(ptx, fuses)
+    registers = re.search(r"Used (\d+) registers", log)
+    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if not registers:
+        raise RuntimeError(f"ptxas: {log.strip().splitlines()[0] if log.strip() else 'no figures'}")
+    return int(registers[1]), int(spills[1]) if spills else 0
+
+
+def assemble(ptx: str, fuses: bool) -> tuple[bytes, str]:
+    """(cubin, what ptxas -v said), by the ptxas that Triton brings, with the flags of Triton's own call."""
     found = re.search(r"\.target\s+sm_(\d+)(\w?)", ptx)
     assert found, "PTX names its target"
-    capability = int(found[1])
-    tool = knobs.nvidia.ptxas_blackwell if capability >= 100 else knobs.nvidia.ptxas
+    tool = knobs.nvidia.ptxas_blackwell if int(found[1]) >= 100 else knobs.nvidia.ptxas
     flags = ["-v", "-lineinfo", f"--gpu-name=sm_{found[1]}{found[2]}"]
     if not fuses:
         flags.append("--fmad=false")
@@ -210,15 +221,13 @@ def ptxas_figures(ptx: str, fuses: bool) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
+        cubin = path.with_suffix(".cubin")
         done = subprocess.run(
-            [tool.path, *flags, str(path), "-o", str(path.with_suffix(".cubin"))],
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-    registers = re.search(r"Used (\d+) registers", done.stderr)
-    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
-    if done.returncode or not registers:
-        raise RuntimeError(f"ptxas: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else 'no figures'}")
-    return int(registers[1]), int(spills[1]) if spills else 0
+            [tool.path, *flags, str(path), "-o", str(cubin)], capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"ptxas: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else 'it failed'}")
+        return cubin.read_bytes(), done.stderr
 
 
 def amd_figures(amdgcn: str) -> tuple[int, int]:

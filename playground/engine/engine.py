@@ -12,27 +12,37 @@ import queue
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from playground.engine import devices
 from playground.engine.lane import GRACE_SECONDS, POLL_SECONDS, Gate, Lane, Ticket
 from playground.engine.messages import (
+    BenchRequest,
+    BenchResult,
     EngineError,
     Failure,
     HostRequest,
     HostResult,
     Progress,
+    ResourcesRequest,
+    ResourcesResult,
     RunRequest,
+    RunResult,
 )
 from playground.engine.pool import Worker
 from playground.engine.protocol import AnyRequest, AnyResult, Done, Failed
+from playground.engine.trace_messages import TraceRequest, TraceResult
 from playground.settings import ROOT, Settings
 
 if TYPE_CHECKING:  # brings torch along
     from playground.engine.choose import Chosen
 
 INTERPRETER, COMPILER, CPU = "interpreter", "compiler", "cpu"
-PLACES = {"resources": COMPILER, "trace": INTERPRETER}  # verbs that have a worker of their own on every host
+PLACES = {
+    "resources": COMPILER,
+    "code": COMPILER,
+    "trace": INTERPRETER,
+}  # verbs that have a worker of their own on every host
 TIMED = ("bench",)  # verbs that take a device alone
 
 
@@ -75,9 +85,14 @@ class Engine:
         for lane in lanes:
             lane.close()
 
-    def warm(self) -> None:
-        """Start the default device's worker in the background."""
-        threading.Thread(target=lambda: self._lane(self.default_device).warm(), name="warm", daemon=True).start()
+    def warm(self, device: str = "auto") -> None:
+        """Start a device's worker in the background. A device that there is not is left to the request."""
+        threading.Thread(target=self._warm, args=(device,), name="warm", daemon=True).start()
+
+    def _warm(self, device: str) -> None:
+        device = self.default_device if device == "auto" else device
+        if device in self.devices():
+            self._lane(device).warm()
 
     # What there is
 
@@ -100,9 +115,7 @@ class Engine:
     def host(self, roofs: bool = False) -> HostResult:
         """The default device, asked once. `roofs`: with what it reaches, which takes seconds to measure."""
         if roofs not in self._hosts:
-            result = self.run(HostRequest(roofs=roofs))
-            assert isinstance(result, HostResult)
-            self._hosts[roofs] = result
+            self._hosts[roofs] = self.run(HostRequest(roofs=roofs))
         return self._hosts[roofs]
 
     # Requests
@@ -121,6 +134,17 @@ class Engine:
         if request.source is not None:
             self._allow_edits()
         return chosen
+
+    @overload
+    def run(self, request: RunRequest, cancel: threading.Event | None = None) -> RunResult: ...
+    @overload
+    def run(self, request: BenchRequest, cancel: threading.Event | None = None) -> BenchResult: ...
+    @overload
+    def run(self, request: ResourcesRequest, cancel: threading.Event | None = None) -> ResourcesResult: ...
+    @overload
+    def run(self, request: TraceRequest, cancel: threading.Event | None = None) -> TraceResult: ...
+    @overload
+    def run(self, request: HostRequest, cancel: threading.Event | None = None) -> HostResult: ...
 
     def run(self, request: AnyRequest, cancel: threading.Event | None = None) -> AnyResult:
         """The result alone. Raises EngineError."""
@@ -144,6 +168,18 @@ class Engine:
         if isinstance(answer, Failed):
             raise EngineError(answer.failure)
         yield _noted(answer.result, note)
+
+    def recorded(self, request: AnyRequest) -> tuple[BenchResult, ...]:
+        """What GPUs reached on this kernel and dtype: the exact shape first, else the nearest, whose note says so.
+
+        Edge cases, planted bugs and edited kernels have none. Raises EngineError as `validate` does.
+        """
+        from playground.engine import recordings
+
+        chosen = self.validate(request)
+        if chosen is None or getattr(request, "source", None) is not None:
+            return ()
+        return recordings.find(self.settings.recordings, chosen)
 
     def _on(
         self, device: str, request: AnyRequest, cancel: threading.Event | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from playground.engine.listing import Row
@@ -31,7 +31,7 @@ class _Rule(NamedTuple):
     say: Callable[[list[re.Match[str]]], tuple[str, str]]
 
 
-def find(stages: dict[str, Sequence[Row]]) -> list[Finding]:
+def find(stages: Mapping[str, Sequence[Row]]) -> list[Finding]:
     """Findings of the stages given, the most telling stage for each thing; in the order of the rules."""
     found: list[Finding] = []
     for stage, rules in _RULES.items():

@@ -16,6 +16,7 @@ HANDLERS = {
     "run": "playground.engine.execute:run",
     "bench": "playground.engine.bench:bench",
     "resources": "playground.engine.compile:resources",
+    "code": "playground.engine.code:code",
     "trace": "playground.engine.trace:trace",
     "host": "playground.engine.host:host",
 }

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.spec import Launch
 
 RED_ZONE = 1 << 20  # bytes; an address this near to a tensor is said to miss it
+Kind = Literal["load", "store"]
 SECTOR = 32  # bytes: the smallest piece that a GPU moves between L2 and DRAM or L1
 
 
@@ -55,7 +56,7 @@ class Region:
 class Site:
     """All accesses of one line to one tensor: how often, how many lanes, bytes and sectors."""
 
-    kind: str
+    kind: Kind
     line: int
     tensor: str
     itemsize: int
@@ -73,7 +74,7 @@ class Site:
 class Miss:
     """The first lane of an access that lies outside."""
 
-    kind: str
+    kind: Kind
     line: int
     tensor: str
     index: int
@@ -85,7 +86,7 @@ class Miss:
 class Touch:
     """One access of one program, as runs (first element index, step, count) over its active lanes."""
 
-    kind: str
+    kind: Kind
     line: int
     tensor: str
     lanes: int
@@ -174,7 +175,7 @@ class Probe:
         self._arena = arena
         self._source_file = source_file
 
-    def access(self, kind: str, pointers: np.ndarray, mask: np.ndarray, itemsize: int) -> np.ndarray:
+    def access(self, kind: Kind, pointers: np.ndarray, mask: np.ndarray, itemsize: int) -> np.ndarray:
         """Record one block access; returns the mask without the lanes that lie outside."""
         addresses = np.ascontiguousarray(pointers).reshape(-1).view(np.int64)
         active = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)
@@ -254,7 +255,7 @@ def watching(probe: Probe) -> Iterator[None]:
     load, store = builder.create_masked_load, builder.create_masked_store
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
-    def narrowed(kind: str, ptrs: TensorHandle, mask: np.ndarray) -> np.ndarray:
+    def narrowed(kind: Kind, ptrs: TensorHandle, mask: np.ndarray) -> np.ndarray:
         return probe.access(kind, ptrs.data, mask, max(ptrs.get_element_ty().primitive_bitwidth // 8, 1))
 
     def watched_load(ptrs, mask, *rest, **named):
@@ -268,7 +269,8 @@ def watching(probe: Probe) -> Iterator[None]:
         return rmw(op, ptr, value, TensorHandle(narrowed("store", ptr, mask.data), mask.dtype), *rest)
 
     def watched_cas(ptr, *rest):
-        for kind in ("load", "store"):
+        kinds: tuple[Kind, ...] = ("load", "store")
+        for kind in kinds:
             narrowed(kind, ptr, np.ones(ptr.data.shape, dtype=bool))
         return cas(ptr, *rest)
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from playground.engine.code_messages import CodeRequest, CodeResult
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
@@ -28,8 +29,8 @@ from playground.engine.messages import (
 )
 from playground.engine.trace_messages import TraceRequest, TraceResult
 
-AnyRequest = RunRequest | BenchRequest | ResourcesRequest | TraceRequest | HostRequest
-AnyResult = RunResult | BenchResult | ResourcesResult | TraceResult | HostResult
+AnyRequest = RunRequest | BenchRequest | ResourcesRequest | CodeRequest | TraceRequest | HostRequest
+AnyResult = RunResult | BenchResult | ResourcesResult | CodeResult | TraceResult | HostResult
 
 M = TypeVar("M", bound=Message)
 

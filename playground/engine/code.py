@@ -1,0 +1,102 @@
+"""Generated code for the page and the command line: every stage of every launch, with the way back to its Python."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernels.spec import InputError, Launch, Target
+from playground.engine import choose, compile, edits, findings, occupancy
+from playground.engine.code_messages import STAGES, CodeFinding, CodeRequest, CodeResult, CodeRow, LaunchCode
+from playground.engine.compile import Compiled
+from playground.engine.job import Job
+from playground.engine.listing import Row, listing, sass_listing
+
+
+def code(request: CodeRequest, job: Job) -> CodeResult:
+    """The handler of `code`. Raises InputError, and EngineError where the target refuses the kernel."""
+    began = time.perf_counter()
+    target = compile.target_named(request.target)
+    wanted = _stages(request, target)
+    chosen = choose.validate(request, gpu=True)
+    with edits.edited(chosen.spec, chosen.bug, request.source) as spec:
+        inputs = compile.meta_inputs(spec, chosen)
+        compile.need_support(spec, chosen.dtype, target)
+        config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, chosen.dtype)
+        launches = []
+        for launch in spec.plan(inputs, config, target).launches:
+            job.progress(f"compiling {compile.kernel_name(launch)} for {target.arch}")
+            built = compile.compile_or_explain(launch, target, edited=request.source is not None)
+            launches.append(_launch(launch, built, target, wanted))
+        return CodeResult(
+            choice=choose.as_choice(request, chosen, config, origin),
+            target=target.arch,
+            launches=tuple(launches),
+            source=compile.source(target),
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _stages(request: CodeRequest, target: Target) -> tuple[str, ...]:
+    have = tuple(s for s in STAGES if s not in (("amdgcn",) if target.kind == "cuda" else ("ptx", "sass")))
+    for stage in request.stages or ():
+        if stage not in have:
+            raise InputError(f"{target.arch} has no stage {stage!r}; choose {', '.join(have)}", "stage")
+    return request.stages or have
+
+
+def _launch(launch: Launch, built: Compiled, target: Target, wanted: Sequence[str]) -> LaunchCode:
+    stages = {stage: rows_of(built, stage) for stage in wanted}
+    python, first_line = source_of(launch)
+    held = occupancy.occupancy(target.arch, built.num_warps, built.registers, built.shared_bytes)
+    return LaunchCode(
+        kernel=built.name,
+        file=Path(built.source_file).name,
+        python=python,
+        first_line=first_line,
+        stages={stage: tuple(CodeRow(text=r.text, lines=r.lines) for r in rows) for stage, rows in stages.items()},
+        findings=tuple(CodeFinding(**f._asdict()) for f in findings.find(stages)),
+        resources=compile.resources_of(built, target),
+        occupancy=held.occupancy,
+        programs_per_sm=held.blocks,
+        limit=held.limit,
+        grid=launch.grid,
+    )
+
+
+def rows_of(built: Compiled, stage: str) -> list[Row]:
+    """One stage's lines, each with the Python lines it came from."""
+    if stage == "sass":
+        return sass_listing(built.stages["ptx"], lambda ptx: compile.assemble(ptx, built.fuses)[0], built.source_file)
+    return listing(stage, built.stages[stage], built.source_file)
+
+
+def source_of(launch: Launch) -> tuple[tuple[str, ...], int]:
+    """The Python of the kernel and of the jit functions of its file that it calls, as one run of lines, and where
+    it begins."""
+    file = launch.kernel.fn.__code__.co_filename
+    spans = []
+    for function in _called(launch.kernel):
+        if function.fn.__code__.co_filename == file:
+            lines, start = inspect.getsourcelines(function.fn)
+            spans.append((start, start + len(lines)))
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    text = Path(file).read_text().splitlines()
+    return tuple(text[first - 1 : last - 1]), first
+
+
+def _called(kernel) -> list:
+    """The kernel and every jit function that it reaches by name."""
+    found: list = []
+    queue = [kernel]
+    while queue:
+        function = queue.pop()
+        if any(function is f for f in found):
+            continue
+        found.append(function)
+        names = function.fn.__code__.co_names
+        values = (function.fn.__globals__.get(name) for name in names)
+        queue += [v for v in values if type(v) is type(kernel)]
+    return found
