@@ -60,7 +60,7 @@ def record(
 ) -> list[Path]:
     """Record these kernels (None: all) into `out`; returns the files written.
 
-    It stops before the step that would probably pass `seconds`. Raises InputError for an unknown kernel, and
+    One step is always made; it stops before the next that would probably pass `seconds`. Raises InputError for an unknown kernel, and
     EngineError where there is no GPU.
     """
     if not torch.cuda.is_available():
@@ -76,7 +76,7 @@ def record(
         if has(recording, step):
             continue
         started = time.monotonic()
-        if started - began + longest > seconds:
+        if written and started - began + longest > seconds:
             report("out of time; run it again to go on")
             break
         recording, line = measure(recording, step, job)
