@@ -142,11 +142,11 @@ class PagePool:
         """Where a position's keys lie: page * page_size + offset. IndexError beyond the pages held."""
         return sequence.pages[position // self.page_size].id * self.page_size + position % self.page_size
 
-    def truncate(self, sequence: CachedSequence, length: int) -> None:
-        """Forget all but the first `length` tokens. What is dropped stays cached."""
+    def truncate(self, sequence: CachedSequence, length: int, forget: bool = False) -> None:
+        """Drop all but the first `length` tokens. What is dropped stays cached, unless it is to be forgotten."""
         kept = -(-length // self.page_size)
         while len(sequence.pages) > kept:
-            self._release(sequence.pages.pop())
+            self._release(sequence.pages.pop(), forget)
         sequence.length = min(sequence.length, length)
 
     def close(self, sequence: CachedSequence) -> None:
@@ -205,12 +205,12 @@ class PagePool:
         self._cached.pop(page, None)
         page.refs += 1
 
-    def _release(self, page: Page) -> None:
+    def _release(self, page: Page, forget: bool = False) -> None:
         """One holder less. Sequences let go from their end, so a child comes to rest before its parent does."""
         page.refs -= 1
         if page.refs:
             return
-        if page.tokens:
+        if page.tokens and not (forget and not page.children):
             self._cached[page] = None
         else:
             self._detach(page)

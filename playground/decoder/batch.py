@@ -1,0 +1,386 @@
+"""Continuous batching: conversations join and leave between any two steps, and share one decode batch.
+
+A `step` prefills one chunk of the prompts that wait (so a long prompt holds up nobody for longer than a chunk), then
+decodes one token for every conversation whose prompt is in. Prefixes that the cache holds are not computed again.
+Where pages run out the youngest conversation gives its own back and is resumed later; the oldest always goes on.
+
+On a GPU a step is launched before the tokens of the one before are looked at, so the host's work is hidden. A
+conversation that has ended by then has one token too many in flight, which is dropped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from playground.decoder.cache import OutOfPages, PagePool
+from playground.decoder.config import ModelError
+from playground.decoder.conversation import Conversation, Emitted, Limits, StepTime
+from playground.decoder.runner import PREFILL_ROWS, Chunk, Row, Runner
+from playground.decoder.sampler import Sampling
+
+TOP = 5  # alternatives shown for a token, on request
+
+
+@dataclass
+class _Flight:
+    """A decode step whose tokens have not been looked at."""
+
+    conversations: list[Conversation]
+    read: Callable[[], list[int]]
+    chances: dict[Conversation, Any]
+    began: float
+
+
+class Batch:
+    """on_step hears of every step's time. Owned by one thread; only `submit` and `cancel` may come from others."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        pool: PagePool,
+        eos_ids: Sequence[int],
+        on_step: Callable[[StepTime], None] = lambda step: None,
+    ):
+        self.runner = runner
+        self.pool = pool
+        self.max_context = min(runner.model.max_context, len(pool.pages) * pool.page_size)
+        self.max_batch = len(runner.rows.ids)
+        self._eos = frozenset(eos_ids)
+        self._on_step = on_step
+        self._numbers = itertools.count(1)
+        self._waiting: list[Conversation] = []
+        self._prefilling: list[Conversation] = []
+        self._decoding: list[Conversation] = []
+        self._stale = True  # the device's rows are not the decoding conversations as they stand
+        self._flight: _Flight | None = None
+        self._ahead = runner.model.device.type == "cuda"
+        self._landings = [torch.zeros(self.max_batch, dtype=torch.int64, pin_memory=self._ahead) for _ in range(2)]
+        self._landed = 0.0
+
+    # What others ask for
+
+    def submit(
+        self, tokens: Sequence[int], sampling: Sampling | None = None, limits: Limits | None = None, owner: str = ""
+    ) -> Conversation:
+        """Put a prompt in the queue. Raises ModelError where the context cannot hold it."""
+        limits = limits or Limits()
+        tokens = list(tokens)
+        if not tokens:
+            raise ModelError("the prompt is empty; write something")
+        if len(tokens) > self.max_context:
+            if limits.full != "slide":
+                raise ModelError(
+                    f"the prompt has {len(tokens)} tokens and the context holds {self.max_context}: "
+                    "shorten it, or let the context slide"
+                )
+            tokens = self._shortened(tokens, limits.keep)
+        number = next(self._numbers)
+        conversation = Conversation(
+            number, tokens, len(tokens), sampling or Sampling(), limits, owner or str(number), time.perf_counter()
+        )
+        self._waiting.append(conversation)
+        return conversation
+
+    def cancel(self, conversation: Conversation) -> None:
+        """It ends at the next step; one that has ended already stays as it is."""
+        conversation.cancelled = True
+
+    def swap(self, table: Mapping[str, str]) -> None:
+        """From the next step on, these groups of operations are done by "triton" or "torch"."""
+        self.runner.swap(table)
+        self._stale = True
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._prefilling or self._decoding or self._flight)
+
+    @property
+    def active(self) -> list[Conversation]:
+        return [*self._prefilling, *self._decoding]
+
+    @property
+    def waiting(self) -> list[Conversation]:
+        return list(self._waiting)
+
+    # One step
+
+    def step(self) -> list[Emitted]:
+        """Prefill a chunk, decode a token. Returns what came of it; [] where there is nothing to do."""
+        out: list[Emitted] = []
+        if self._waiting or self._prefilling or self._stale or any(c.cancelled for c in self._decoding):
+            self._land(out)
+            self._drop_cancelled(out)
+            self._admit(out)
+            self._prefill(out)
+        self._decode(out)
+        return out
+
+    def drain(self) -> list[Emitted]:
+        """Look at what is in flight, so that nothing of ours runs on the device."""
+        out: list[Emitted] = []
+        self._land(out)
+        return out
+
+    def _drop_cancelled(self, out: list[Emitted]) -> None:
+        for conversation in [*self._waiting, *self.active]:
+            if conversation.cancelled:
+                self._end(conversation, "cancelled", out)
+
+    def _admit(self, out: list[Emitted]) -> None:
+        while self._waiting and len(self.active) < self.max_batch:
+            conversation = self._waiting[0]
+            needed = -(-(len(conversation.tokens) + 1) // self.pool.page_size)
+            if self.active and needed > self.pool.available:
+                return
+            self._waiting.pop(0)
+            self._open(conversation)
+            self._prefilling.append(conversation)
+
+    def _open(self, conversation: Conversation) -> None:
+        reuse = conversation.limits.cache
+        conversation.hold = self.pool.open(conversation.owner, conversation.tokens, reuse)
+        conversation.reused += conversation.hold.reused
+
+    # Prefill
+
+    def _prefill(self, out: list[Emitted]) -> None:
+        chosen = self._choose()
+        chunks, ready = [], []
+        for conversation, count in chosen:
+            if conversation.hold is not None and self._make_room(conversation, count, out):
+                ready.append((conversation, count))
+        # Making room may have sent one away that had its room already.
+        ready = [(c, n) for c, n in ready if c.hold is not None and c in self._prefilling]
+        if not ready:
+            return
+        for conversation, count in ready:
+            chunks.append(self._chunk(conversation, count))
+        began = time.perf_counter()
+        result = self.runner.prefill(chunks)
+        tokens = result["ids"].tolist()
+        chances = [self._chances(c, result["logits"][i]) for i, (c, _) in enumerate(ready)]
+        now = time.perf_counter()
+        self._on_step(StepTime("prefill", sum(n for _, n in ready), now, now - began))
+        for index, (conversation, count) in enumerate(ready):
+            start = conversation.tokens[conversation.hold.length :][:count]
+            self.pool.commit(conversation.hold, start)
+            conversation.prefilled += count
+            if conversation.pending == 0:
+                self._prompt_is_in(conversation, tokens[index], chances[index], now, out)
+
+    def _choose(self) -> list[tuple[Conversation, int]]:
+        """Who gets how many tokens of this chunk: those with least left first, each at most its share of the rest."""
+        waiting = sorted(self._prefilling, key=lambda c: (c.pending, c.number))[: PREFILL_ROWS[-1]]
+        left, chosen = self.runner.chunk, []
+        for index, conversation in enumerate(waiting):
+            count = min(conversation.pending, left // (len(waiting) - index))
+            if count:
+                chosen.append((conversation, count))
+                left -= count
+        return chosen
+
+    def _chunk(self, conversation: Conversation, count: int) -> Chunk:
+        hold = conversation.hold
+        assert hold is not None
+        start = hold.length
+        slots = [self.pool.slot(hold, position) for position in range(start, start + count)]
+        return Chunk(conversation.tokens[start : start + count], start, slots, self._row(conversation, start + count))
+
+    def _row(self, conversation: Conversation, length: int) -> Row:
+        """The conversation as it stands when its first `length` tokens are in, the last of them being read now."""
+        hold = conversation.hold
+        assert hold is not None
+        pages = [page.id for page in hold.pages]
+        return Row(conversation.tokens[length - 1], length - 1, pages, conversation.sampling, conversation.step)
+
+    def _prompt_is_in(
+        self, conversation: Conversation, token: int, chances: Any, now: float, out: list[Emitted]
+    ) -> None:
+        self._take_token(conversation, token, chances, now, out)
+        if conversation.finish or not self._has_context(conversation, out):
+            return
+        if not conversation.limits.cache:
+            self.pool.truncate(conversation.hold, 0, forget=True)
+        else:
+            self._prefilling.remove(conversation)
+            self._decoding.append(conversation)
+            self._stale = True
+
+    # Decode
+
+    def _decode(self, out: list[Emitted]) -> None:
+        if not self._decoding or not self._ready_rows(out):
+            self._land(out)
+            return
+        began = time.perf_counter()
+        running = list(self._decoding)
+        result = self.runner.decode(len(running))
+        chances = {c: self._chances(c, result["logits"][i]) for i, c in enumerate(running) if c.limits.alternatives}
+        flight = _Flight(running, self._reader(result["ids"]), chances, began)
+        self._land(out)
+        self._flight = flight
+        if not self._ahead:
+            self._land(out)
+
+    def _ready_rows(self, out: list[Emitted]) -> bool:
+        """Pages for the next token of each row, and the device's rows as they should be. False: look again later."""
+        ahead = 1 if self._flight else 0
+        for index, conversation in enumerate(self._decoding):
+            hold = conversation.hold
+            assert hold is not None
+            if len(conversation.tokens) + ahead > self.max_context:
+                self._land(out)
+                self._settle(out)
+                return False
+            held = len(hold.pages)
+            try:
+                copies = self.pool.grow(hold, 1 + ahead)
+            except OutOfPages:
+                self._land(out)
+                if conversation.finish is None:
+                    self._make_room(conversation, 1, out)
+                self._settle(out)
+                return False
+            self.runner.model.store.copy(copies)
+            self._stale |= bool(copies)
+            if not self._stale and len(hold.pages) > held:
+                self.runner.rows.block_table[index, len(hold.pages) - 1] = hold.pages[-1].id
+        if self._stale:
+            self._land(out)
+            self._settle(out)
+            if not self._decoding:
+                return False
+            self.runner.prepare(len(self._decoding))
+            self.runner.rows.load([self._row(c, len(c.tokens)) for c in self._decoding])
+            self._stale = False
+        return True
+
+    def _settle(self, out: list[Emitted]) -> None:
+        """With nothing in flight: those that have no context left end or slide, those that ended leave."""
+        for conversation in list(self._decoding):
+            if conversation.finish is None:
+                self._has_context(conversation, out)
+
+    def _has_context(self, conversation: Conversation, out: list[Emitted]) -> bool:
+        """Whether the next token can be read. Where it cannot, the conversation ends, or slides and is prefilled."""
+        if len(conversation.tokens) <= self.max_context:
+            return True
+        if conversation.limits.full != "slide":
+            self._end(conversation, "context", out)
+            return False
+        conversation.tokens = self._shortened(conversation.tokens, conversation.limits.keep)
+        conversation.slides += 1
+        self.pool.close(conversation.hold)
+        self._open(conversation)
+        if conversation in self._decoding:
+            self._decoding.remove(conversation)
+            self._prefilling.append(conversation)
+            self._stale = True
+        return False
+
+    def _shortened(self, tokens: list[int], keep: int) -> list[int]:
+        keep = min(keep, self.max_context // 2)
+        newest = max(1, (self.max_context - keep) // 2)
+        return tokens[:keep] + tokens[keep:][-newest:]
+
+    def _reader(self, ids: torch.Tensor) -> Callable[[], list[int]]:
+        if not self._ahead:
+            return ids.tolist
+        self._landings.reverse()  # two, in turn: the other one is still being read
+        landing = self._landings[0][: len(ids)]
+        landing.copy_(ids, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+
+        def read() -> list[int]:
+            event.synchronize()
+            return landing.tolist()
+
+        return read
+
+    def _land(self, out: list[Emitted]) -> None:
+        """Look at the tokens of the step in flight."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return
+        tokens = flight.read()
+        now = time.perf_counter()
+        self._on_step(StepTime("decode", len(tokens), now, now - max(flight.began, self._landed)))
+        self._landed = now
+        for conversation, token in zip(flight.conversations, tokens, strict=True):
+            if conversation.finish or conversation not in self._decoding:
+                continue
+            hold = conversation.hold
+            assert hold is not None
+            self.pool.commit(hold, [conversation.tokens[hold.length]])
+            self._take_token(conversation, token, flight.chances.get(conversation), now, out)
+
+    def _take_token(self, conversation: Conversation, token: int, chances: Any, now: float, out: list[Emitted]) -> None:
+        conversation.tokens.append(token)
+        conversation.answer.append(token)
+        conversation.first_token = conversation.first_token or now
+        conversation.last_token = now
+        probability, alternatives = chances(token) if chances else (None, ())
+        out.append(Emitted(conversation, token, None, probability, alternatives))
+        if token in self._eos:
+            self._end(conversation, "stop", out)
+        elif conversation.limits.max_tokens is not None and conversation.step >= conversation.limits.max_tokens:
+            self._end(conversation, "length", out)
+
+    def _chances(self, conversation: Conversation, logits: torch.Tensor) -> Any:
+        """Probabilities at temperature 1, read when the token is known. None where nobody asked."""
+        if not conversation.limits.alternatives:
+            return None
+        chances = logits.float().softmax(-1)
+        best = chances.topk(TOP)
+        return lambda token: (
+            float(chances[token]),
+            tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)),
+        )
+
+    # Room and ends
+
+    def _make_room(self, conversation: Conversation, count: int, out: list[Emitted]) -> bool:
+        """Pages for `count` more tokens, taken from younger conversations if need be. False: it has none for now."""
+        while True:
+            assert conversation.hold is not None
+            try:
+                self.runner.model.store.copy(self.pool.grow(conversation.hold, count))
+                self._stale = True
+                return True
+            except OutOfPages:
+                youngest = max(self.active, key=lambda c: c.number)
+                if youngest is conversation and len(self.active) == 1:
+                    self._end(conversation, "cache", out)
+                    return False
+                self._send_back(youngest)
+                if youngest is conversation:
+                    return False
+
+    def _send_back(self, conversation: Conversation) -> None:
+        """It gives its pages back and waits; its tokens stay, and are computed again later."""
+        self._leave(conversation)
+        at = next((i for i, c in enumerate(self._waiting) if c.number > conversation.number), len(self._waiting))
+        self._waiting.insert(at, conversation)
+
+    def _end(self, conversation: Conversation, reason: str, out: list[Emitted]) -> None:
+        conversation.finish = reason
+        if conversation in self._waiting:
+            self._waiting.remove(conversation)
+        self._leave(conversation)
+        out.append(Emitted(conversation, None, reason))
+
+    def _leave(self, conversation: Conversation) -> None:
+        for group in (self._prefilling, self._decoding):
+            if conversation in group:
+                group.remove(conversation)
+                self._stale = True
+        if conversation.hold is not None:
+            self.pool.close(conversation.hold)
+            conversation.hold = None
