@@ -1,0 +1,81 @@
+"""Eight-bit codes: how a float becomes an int8 or an fp8 (e4m3), the same on every device.
+
+What the kernels that quantize share; a part of them, no kernel of its own. A group of values shares one scale,
+chosen so that its largest finite magnitude becomes the largest code (127 or 448):
+
+    scale = max |x| / LARGEST       code = round(x / scale)       x ~ code * scale
+
+Rounding is to the nearest, ties to even, as PyTorch rounds: a plain `.to(tl.int8)` truncates and wraps 200 to -56.
+Values that are not finite do not spoil their group: they are left out of the scale, an infinity becomes the
+largest code, and NaN stays NaN in fp8 and becomes 0 in int8. A group of zeros has the scale 1.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.checks import InputError
+from kernels.targets import Target
+
+LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+
+
+@triton.jit
+def scale_of(x, LARGEST: tl.constexpr, axis: tl.constexpr):
+    """The scale of float32 values along an axis, and its inverse, both with that axis kept."""
+    magnitude = tl.abs(x)
+    finite = tl.where(magnitude < float("inf"), magnitude, 0.0)  # false for NaN as well
+    largest = tl.max(finite, axis=axis, keep_dims=True)
+    some = largest > 0.0
+    largest = tl.where(some, largest, LARGEST)
+    # Correctly rounded, so that a scale of 1 is exactly 1; the inverse of a tiny scale must not overflow.
+    scale = tl.div_rn(largest, tl.full(largest.shape, LARGEST, tl.float32))
+    inverse = tl.minimum(tl.div_rn(tl.full(largest.shape, LARGEST, tl.float32), largest), 3.0e38)
+    return scale, inverse
+
+
+@triton.jit
+def to_code(x, code_type: tl.constexpr):
+    """float32 values, already divided by their scale, as int8 or fp8e4nv codes."""
+    if code_type == tl.int8:
+        x = tl.where(x == x, tl.minimum(tl.maximum(x, -127.0), 127.0), 0.0)
+        # Adding 1.5 * 2^23 leaves no bits for a fraction: the addition itself rounds, ties to even.
+        return ((x + 12582912.0) - 12582912.0).to(tl.int8)
+    else:
+        code = tl.minimum(tl.maximum(x, -448.0), 448.0).to(tl.float8e4nv)
+        # Casts of NaN differ between devices; its code is set by hand.
+        bits = tl.where(x == x, code.to(tl.uint8, bitcast=True), 0x7F)
+        return bits.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
+
+
+def scale_reference(x: torch.Tensor, largest: float) -> torch.Tensor:
+    """scale_of along the last dimension in PyTorch, in float32, or float64 where x is."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    finite = torch.where(wide.isfinite(), wide.abs(), 0.0)
+    top = finite.amax(-1) if x.shape[-1] else finite.new_zeros(x.shape[:-1])
+    return torch.where(top > 0, top / largest, 1.0)
+
+
+def code_reference(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """to_code(x / scale) in PyTorch."""
+    quotient = (x.to(scale.dtype) / scale).clamp(-LARGEST[dtype], LARGEST[dtype])
+    if dtype == torch.int8:
+        return torch.where(quotient.isnan(), 0.0, quotient).round().to(torch.int8)
+    return quotient.to(dtype)
+
+
+def need_fp8(target: Target, name: str) -> None:
+    """Refuses fp8 where Triton has no e4m3 conversion."""
+    if reason := no_fp8(target):
+        raise InputError(f"{name} is fp8 (e4m3) and {reason}: use int8 there", name)
+
+
+def no_fp8(target: Target) -> str | None:
+    """Why a target cannot convert to e4m3, or None."""
+    if target.kind == "cuda" and target.capability < 89:
+        return f"{target.arch} has no e4m3 conversion; sm_89 and newer have"
+    if target.kind == "hip" and not target.arch.startswith(("gfx942", "gfx95", "gfx12")):
+        return f"{target.arch} has no e4m3 conversion; gfx942 and newer have"
+    return None
