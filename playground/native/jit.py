@@ -1,0 +1,92 @@
+"""Compiles a kernel for one specialisation, from the cache on disk if it is there."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+import time
+from dataclasses import dataclass
+
+import llvmlite
+import triton
+
+from . import cache, cpu, frontend
+from .arguments import letters, packer, packing, signature_of
+from .module import lower_module
+from .parse import parse_module
+
+_lock = threading.Lock()
+_stats = {"cold": 0, "cached": 0, "cold_seconds": 0.0, "cached_seconds": 0.0}
+
+
+def stats() -> dict:
+    """Kernels compiled (`cold`) and read from disk (`cached`), and the seconds each took."""
+    return dict(_stats)
+
+
+@dataclass
+class Kernel:
+    """Machine code for one specialisation of one `@triton.jit` function."""
+
+    name: str
+    address: int
+    about: dict  # what the cache keeps beside the code
+
+    def __post_init__(self):
+        self.call = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self.address)
+        self.pack = packer(self.about["format"])
+        self.letters = letters(self.about["format"])
+        self.work = self.about["work"]
+        self.reports = bool(self.about["sites"])
+        self.prints = self.about["prints"]
+
+
+def compiled(fn, names, keys, is_constexpr, *, checked: bool, debug: bool) -> Kernel:
+    """The kernel for these argument keys. Raises Unsupported, or Triton's errors."""
+    signature, constexprs = signature_of(names, keys, is_constexpr)
+    with _lock:
+        start = time.perf_counter()
+        host = cpu.host()
+        key = _cache_key(fn, signature, constexprs, host.key, checked, debug)
+        found = cache.read(key)
+        if found is None:
+            text = frontend.ttir(fn, signature, constexprs, debug)
+            about, code = compile_ttir(text, host, checked)
+            cache.write(key, about, code)
+        else:
+            about, code = found
+        kernel = Kernel(fn.__name__, host.load(code), about)
+        how = "cold" if found is None else "cached"
+        _stats[how] += 1
+        _stats[f"{how}_seconds"] += time.perf_counter() - start
+        return kernel
+
+
+def compile_ttir(text: str, host: cpu.Cpu, checked: bool = False) -> tuple[dict, bytes]:
+    """Machine code for a kernel in TTIR, and what its launches must know."""
+    module = parse_module(text)
+    types = [v.type for v in module.entry.args]
+    names = module.entry.arg_names
+    llvm_text, program = lower_module(module, host.target, checked)
+    about = {
+        "format": packing(types),
+        "arguments": names,
+        "work": program.work,
+        "sites": program.sites,
+        "prints": program.prints,
+        "checked": checked,
+    }
+    return about, host.object_code(llvm_text)
+
+
+def _cache_key(fn, signature, constexprs, cpu_key: str, checked: bool, debug: bool) -> str:
+    fixed = [(path, _name_of(value)) for path, value in constexprs.items()]
+    versions = (triton.__version__, llvmlite.__version__, cache.source_digest())
+    parts = (fn.cache_key, signature, sorted(fixed), cpu_key, versions, checked, debug)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _name_of(value) -> str:
+    """A function passed as a constant is known by its source."""
+    return getattr(value, "cache_key", None) or f"{type(value).__name__} {value!r}"

@@ -1,0 +1,144 @@
+"""What `kernel[grid](...)` does on CPU tensors.
+
+`run` stands in for `JITFunction.run`. A small decode kernel computes for a few
+microseconds, so this path is short: it reads types and addresses once, looks the
+kernel up, packs a job and calls. Everything rarer is in functions of its own.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import arguments, checked, jit, report, threads
+
+PARALLEL_WORK = 60_000  # elements below which waking another thread costs more than it saves
+CHUNKS_PER_THREAD = 8
+_FLAGS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug",
+          "launch_cooperative_grid", "launch_pdl", "instrumentation_mode"}  # fmt: skip
+
+original_run = None  # Triton's own, set by enable()
+gpu_is_active = False
+
+
+class _Plan:
+    """What is the same for every launch of one `@triton.jit` function."""
+
+    def __init__(self, fn):
+        self.names = tuple(p.name for p in fn.params)
+        self.is_constexpr = tuple(p.is_constexpr for p in fn.params)
+        self.defaults = [(p.has_default, p.default) for p in fn.params]
+        self.plain_int = tuple(
+            not (p.do_not_specialize or p.annotation_type) for p in fn.params
+        )
+        self.annotations = tuple(p.annotation_type for p in fn.params)
+        self.kernels: dict = {}
+
+    def bind(self, args: tuple, kwargs: dict) -> list:
+        """Positional and named arguments and defaults, in order."""
+        bound = list(args)
+        for i in range(len(args), len(self.names)):
+            has_default, default = self.defaults[i]
+            if self.names[i] in kwargs:
+                bound.append(kwargs[self.names[i]])
+            elif has_default:
+                bound.append(default)
+            else:
+                raise TypeError(f"missing argument: {self.names[i]}")
+        if len(args) > len(self.names):
+            raise TypeError(f"takes {len(self.names)} arguments, {len(args)} were given")
+        unknown = [k for k in kwargs if k not in self.names and k not in _FLAGS]
+        if unknown:
+            raise TypeError(f"unknown argument: {unknown[0]}")
+        return bound
+
+
+def run(self, *args, grid, warmup=False, **kwargs):
+    """Launch on CPU tensors; anything else goes to Triton's own `run`."""
+    plan = self.__dict__.get("_native_plan")
+    if plan is None:
+        plan = self._native_plan = _Plan(self)
+    bound = args
+    if kwargs or len(args) != len(plan.names):
+        bound = plan.bind(args, kwargs)
+    keys, values = [], []
+    for a, fixed, plain in zip(bound, plan.is_constexpr, plan.plain_int, strict=True):
+        if fixed:
+            keys.append((type(a), a))
+        elif isinstance(a, torch.Tensor):
+            if not a.is_cpu:
+                return original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+            keys.append(a.dtype)
+            values.append(a.data_ptr())
+        elif type(a) is int and plain and a != 1 and -0x80000000 <= a < 0x80000000:
+            keys.append("i32")
+            values.append(a)
+        else:
+            keys.append(_rare_key(plan, len(keys), a, values))
+    if gpu_is_active and not any(isinstance(a, torch.Tensor) for a in bound):
+        return original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+    for hook in self.pre_run_hooks:
+        hook(*args, **kwargs)
+    is_checked = checked.is_on()
+    key = (*keys, is_checked, kwargs.get("debug", self.debug)) if kwargs or self.debug else (*keys, is_checked)
+    kernel = plan.kernels.get(key)
+    if kernel is None:
+        kernel = plan.kernels[key] = _compile(self, plan, keys, is_checked, kwargs)
+    if warmup:
+        return kernel
+    if callable(grid):
+        grid = grid(dict(zip(plan.names, bound, strict=True)))
+    x, y, z = (*grid, 1, 1)[:3]
+    total = x * y * z
+    if total > 0:
+        if kernel.reports or kernel.prints or arguments.has_descriptor(values):
+            _launch_watched(kernel, plan, bound, values, (x, y, total), kwargs)
+        else:
+            _launch(kernel, values, x, y, total, 0, kwargs)
+    return kernel
+
+
+def _rare_key(plan: _Plan, i: int, value, values: list):
+    """Numbers with an annotation or no specialisation, tuples, descriptors, None."""
+    annotated = plan.annotations[i]
+    if annotated and isinstance(value, int | float) and not annotated.startswith("*"):
+        values.append(value)
+        return annotated
+    if not plan.plain_int[i] and type(value) is int and value == 1:
+        values.append(1)
+        return "i32"
+    return arguments.key_of(value, values)
+
+
+def _compile(fn, plan: _Plan, keys, is_checked: bool, kwargs: dict):
+    debug = bool(kwargs.get("debug", fn.debug))
+    return jit.compiled(
+        fn, plan.names, keys, plan.is_constexpr, checked=is_checked, debug=debug
+    )
+
+
+def _launch(kernel, values, x: int, y: int, total: int, report_address: int, kwargs: dict) -> None:
+    # The job is written to by the threads. It is a fresh object that nothing else sees.
+    count = threads.threads()
+    if kwargs and kwargs.get("launch_cooperative_grid"):
+        # Programs that wait for each other must all be running.
+        job = kernel.pack(0, total, 1, x, y, report_address, *values)
+        threads.parallel()(kernel.address, job, total)
+    elif total > 1 and count > 1 and kernel.work * total > PARALLEL_WORK:
+        chunk = max(1, total // (count * CHUNKS_PER_THREAD))
+        job = kernel.pack(0, total, chunk, x, y, report_address, *values)
+        threads.parallel()(kernel.address, job, min(count, total))
+    else:
+        kernel.call(kernel.pack(0, total, total, x, y, report_address, *values))
+
+
+def _launch_watched(kernel, plan: _Plan, bound, values, sizes, kwargs: dict) -> None:
+    """A launch that may report a fault, print, or take descriptors."""
+    x, y, total = sizes
+    tensors = [v for v in values if isinstance(v, arguments.TensorDescriptor)]
+    if tensors:
+        values = arguments.expand_descriptors(values, kernel.letters)
+    watch = report.Report(kernel, x, y)
+    if kernel.about["checked"]:
+        values = [*values, *checked.extents(bound, plan.is_constexpr)]
+    _launch(kernel, values, x, y, total, watch.address, kwargs)
+    watch.raise_if_set(values)

@@ -1,0 +1,126 @@
+"""Loads, stores and atomics.
+
+Along the vector dimension a pointer tensor is contiguous (one vector access),
+or it is not known to be, and then the addresses are looked at: where they
+happen to follow each other one vector access is made, otherwise a gather.
+"""
+
+from __future__ import annotations
+
+from . import bounds
+from .access import gather, is_run, load_run, scatter, store_run
+from .emit import Reg, literal
+from .ir import Op, Value
+from .layout import SCALAR, Point, register_type
+from .lower import Lowering
+from .registry import expression, statement
+from .strides import stride
+
+
+@expression("tt.load", cost=8)
+def load(lo: Lowering, op: Op, point: Point) -> Reg:
+    pointer, *rest = op.operands
+    element = register_type(op.result.type.element)
+    mask = lo.at(rest[0], point) if rest else None
+    other = lo.at(rest[1], point) if len(rest) > 1 else None
+    if mask is not None and other is None:
+        zero = literal(0, element)
+        other = zero if point.width == 1 else Reg("zeroinitializer", element, point.width)
+    if point.width == 1:
+        address = lo.at(pointer, point)
+        mask = bounds.guard(lo, op, pointer, point, address, mask)
+        return _load_one(lo, element, address, mask, _or_zero(other, element))
+    move = stride(pointer, point.dim)
+    if move == 1:
+        address = lo.at(pointer, Point(point.index))
+        mask = bounds.guard_run(lo, op, pointer, point, address, mask)
+        return load_run(lo, element, address, point.width, mask, other)
+    pointers = lo.at(pointer, point)
+    mask = bounds.guard(lo, op, pointer, point, pointers, mask)
+    if move is not None:
+        return gather(lo, element, pointers, mask, other)
+    return lo.b.choose(
+        is_run(lo, pointers, element),
+        lambda: load_run(lo, element, lo.b.lane(pointers, 0), point.width, mask, other),
+        lambda: gather(lo, element, pointers, mask, other),
+    )
+
+
+def _or_zero(other: Reg | None, element: str) -> Reg:
+    return literal(0, element) if other is None else other
+
+
+def _load_one(lo: Lowering, element: str, address: Reg, mask: Reg | None, other: Reg) -> Reg:
+    if mask is None:
+        return lo.b.load(element, address)
+    return lo.b.choose(mask, lambda: lo.b.load(element, address), other)
+
+
+@statement("tt.store")
+def store(lo: Lowering, op: Op) -> None:
+    pointer, value, *rest = op.operands
+    if not pointer.type.is_tensor:
+        address, x = lo.at(pointer, SCALAR), lo.at(value, SCALAR)
+        mask = lo.at(rest[0], SCALAR) if rest else None
+        mask = bounds.guard(lo, op, pointer, SCALAR, address, mask)
+        _store_one(lo, x, address, mask)
+        return
+    _read_before_write(lo, op)
+
+    def body(point: Point, *_: Reg) -> None:
+        x = lo.at(value, point)
+        mask = lo.at(rest[0], point) if rest else None
+        _store_at(lo, op, pointer, point, x, mask)
+
+    dims_from = [pointer, value, *rest]
+    with lo.evaluating(dims_from):
+        dim = lo.best_dim(dims_from, pointer.type.shape)
+        lo.nest(pointer.type.shape, dim, lo.width(pointer.type.shape, dim), body)
+
+
+def _read_before_write(lo: Lowering, op: Op) -> None:
+    """All of a store's loads come before its first write: they may overlap."""
+    for operand in op.operands:
+        loads = [v for v, _ in lo.leaves(operand) if v.buffer is None]
+        if loads and operand is op.operands[1]:
+            lo.materialise(operand)
+        else:
+            for v in loads:
+                lo.materialise(v)
+
+
+def _store_at(lo: Lowering, op: Op, pointer: Value, point: Point, x: Reg, mask) -> None:
+    element = register_type(op.operands[1].type.element)
+    if point.width == 1:
+        address = lo.at(pointer, point)
+        _store_one(lo, x, address, bounds.guard(lo, op, pointer, point, address, mask))
+        return
+    move = stride(pointer, point.dim)
+    if move == 1:
+        address = lo.at(pointer, Point(point.index))
+        mask = bounds.guard_run(lo, op, pointer, point, address, mask)
+        store_run(lo, x, address, mask)
+        return
+    pointers = lo.at(pointer, point)
+    mask = bounds.guard(lo, op, pointer, point, pointers, mask)
+    if move is not None:
+        scatter(lo, x, pointers, mask)
+        return
+    run, each, after = (lo.b.fresh(p) for p in ("run", "each", "stored"))
+    lo.b.branch(is_run(lo, pointers, element), run, each)
+    lo.b.block(run)
+    store_run(lo, x, lo.b.lane(pointers, 0), mask)
+    lo.b.jump(after)
+    lo.b.block(each)
+    scatter(lo, x, pointers, mask)
+    lo.b.jump(after)
+    lo.b.block(after)
+
+
+def _store_one(lo: Lowering, x: Reg, address: Reg, mask: Reg | None) -> None:
+    if mask is None:
+        lo.b.store(x, address)
+    else:
+        lo.b.when(mask, lambda: lo.b.store(x, address))
+
+
