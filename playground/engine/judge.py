@@ -90,7 +90,7 @@ def judge(got: object, ref: torch.Tensor, bar: Bars, kind: str, dtype: torch.dty
     integers; where `ref` is floating it is the unrounded quotient, and a code may be off by one only where that
     lies on a rounding border; where it is integer, the codes are equal. dtype: what the answer's must be.
     """
-    note = _mismatch(got, ref, dtype)
+    note = _mismatch(got, ref, kind, dtype)
     if note:
         return OutputVerdict(
             ok=False, error=math.inf, bar=bar.worst, rms_error=math.inf, rms_bar=bar.rms, ulps=math.inf,
@@ -100,11 +100,13 @@ def judge(got: object, ref: torch.Tensor, bar: Bars, kind: str, dtype: torch.dty
     return _judge_float(got, ref, bar) if kind == "float" else _judge_exact(got, ref, kind)
 
 
-def _mismatch(got: object, ref: torch.Tensor, dtype: torch.dtype | None) -> str:
+def _mismatch(got: object, ref: torch.Tensor, kind: str, dtype: torch.dtype | None) -> str:
     if not isinstance(got, torch.Tensor):
         return f"the answer is a {type(got).__name__}, not a tensor"
     if got.shape != ref.shape:
         return f"the answer has shape {list(got.shape)}; the reference has {list(ref.shape)}"
+    if kind == "float" and not got.is_floating_point():
+        return f"the answer is {_name(got.dtype)}; a floating one is asked for"
     if dtype is not None and got.dtype != dtype:
         return f"the answer is {_name(got.dtype)}; {_name(dtype)} is asked for"
     return ""

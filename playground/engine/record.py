@@ -60,8 +60,8 @@ def record(
 ) -> list[Path]:
     """Record these kernels (None: all) into `out`; returns the files written.
 
-    One step is always made; it stops before the next that would probably pass `seconds`. Raises InputError for an unknown kernel, and
-    EngineError where there is no GPU.
+    One step is always made; it stops before the next that would probably pass `seconds`. Raises
+    InputError for an unknown kernel, and EngineError where there is no GPU.
     """
     if not torch.cuda.is_available():
         raise EngineError(Failure(kind="unavailable", message="recording needs a GPU, and PyTorch finds none here"))

@@ -147,7 +147,7 @@ def test_tf32_is_judged_beside_eager_in_tf32():
 def test_too_large_is_refused_before_allocating(monkeypatch):
     monkeypatch.setattr(host, "available_bytes", lambda device: 2**30)
     before = torch.cuda.memory_allocated()
-    with pytest.raises(kernels.InputError, match="1.0 GiB are free; set n to"):
+    with pytest.raises(kernels.InputError, match=r"1\.0 GiB are free; set n to"):
         execute.run(RunRequest(kernel="vector_add", dims={"n": 2**28}, dtype="float32"), job())
     assert torch.cuda.memory_allocated() == before
 
