@@ -108,18 +108,21 @@ def torch_requirement(requirements):
 def install_torch(python, index, gpu):
     """Installs torch by itself where its build is a choice; what follows then finds it satisfied."""
     requirement = torch_requirement(ROOT / "requirements.txt")
-    if index is None:
-        choice = pip_choice(python, requirement)
-        index = "" if gpu or choice is None or not choice[1] else "cpu"
-        if choice and not choice[1]:
-            say("PyTorch " + choice[0] + ", a CPU build of about 200 MB")
     if index and "://" in index:
         say("PyTorch from " + index)
         pip(python, ["--index-url", index, requirement])
-    elif index and not install_named_build(python, index, requirement):
-        say("PyTorch's own index gave no " + index + " build: taking pip's, with CUDA, several GB (5 to 20 minutes)")
-    elif not index and gpu:
-        say("a GPU is here: PyTorch with CUDA, several GB (5 to 20 minutes)")
+        return
+    choice = None if index else pip_choice(python, requirement)
+    if index is None and choice and choice[1] and not gpu:
+        index = "cpu"
+    if index:
+        if install_named_build(python, index, requirement):
+            return
+        choice = pip_choice(python, requirement)
+        say("that build cannot be had from PyTorch's own index: taking what pip chooses")
+    if choice:
+        size = "with CUDA, several GB (5 to 20 minutes)" if choice[1] else "a CPU build of about 200 MB"
+        say("PyTorch " + choice[0] + ", " + size)
 
 
 def install_named_build(python, name, requirement):

@@ -57,6 +57,30 @@ def test_which_torch(monkeypatch, asked, choice, gpu, index, expected):
     assert asked == expected
 
 
+def test_where_a_named_build_cannot_be_had_pips_choice_is_announced(monkeypatch, capsys):
+    monkeypatch.setattr(tool, "pip_choice", lambda python, requirement: ("2.13.0", True))
+    monkeypatch.setattr(tool, "install_named_build", lambda python, name, need: False)
+    tool.install_torch("python", None, False)
+    said = capsys.readouterr().out
+    assert "cannot be had" in said and "several GB" in said
+
+
+def test_uv_knows_the_name_of_the_cpu_build(monkeypatch):
+    """And a host that cannot reach PyTorch's index is told so in time, rather than left to hang."""
+    calls = []
+    monkeypatch.setattr(tool, "pip", lambda python, arguments: calls.append(arguments))
+    monkeypatch.setattr(tool.subprocess, "run", lambda command, **more: calls.append((command, more)) or Failed)
+    assert tool.install_named_build("python", "cpu", "torch>=2.11") is False
+    (uv, (command, more)) = calls
+    assert uv[0].startswith("uv>=")
+    assert command[command.index("--torch-backend") + 1] == "cpu"
+    assert more["timeout"] and more["env"]["UV_HTTP_TIMEOUT"]
+
+
+class Failed:
+    returncode = 1
+
+
 def test_an_index_by_address_is_taken_as_it_is(asked):
     tool.install_torch("python", "https://wheels.example/torch", False)
     assert asked == [["--index-url", "https://wheels.example/torch", tool.torch_requirement(ROOT / "requirements.txt")]]
