@@ -57,33 +57,33 @@ def build(context: Context, start: Request) -> Bench:
     """Lay out the form, holding `start`."""
     spec = get(start.kernel)
     most = max(len(s.dims) for s in context.specs.values())
+    listed = configs(spec, start, context.target())
     with gr.Row(elem_id="bench", equal_height=False):
-        kernels = [(s.title, s.name) for s in context.specs.values()]
-        kernel = gr.Dropdown(kernels, value=spec.name, label="kernel", min_width=170, scale=3, filterable=False)
-        preset = gr.Radio(presets(spec), value=preset_of(spec, start.dims), label="shape", min_width=330, scale=5,
-                          elem_classes="seg")  # fmt: skip
+        kernel = _list([(s.title, s.name) for s in context.specs.values()], spec.name, "kernel")
+        shape = preset_of(spec, start.dims)
+        preset = gr.Radio(presets(spec), value=shape, label="shape", elem_classes=["seg", "f-shape"])
         dims = tuple(_dim(spec, i, start) for i in range(most))
-        dtype = gr.Dropdown(list(spec.dtypes), value=start.dtype, label="dtype", min_width=116, scale=1,
-                            filterable=False)  # fmt: skip
-        listed = configs(spec, start, context.target())
-        config = gr.Dropdown(listed, value=links.config_key(start.config), label="config", min_width=190, scale=4,
-                             filterable=False)  # fmt: skip
-        run = gr.Button("Run", variant="primary", min_width=96, scale=1, elem_id="run")
-        stop = gr.Button("Stop", min_width=96, scale=1, elem_id="stop", visible=False)
+        dtype = _list(list(spec.dtypes), start.dtype, "dtype")
+        config = _list(listed, links.config_key(start.config), "config")
+        run = gr.Button("Run", variant="primary", elem_id="run")
+        stop = gr.Button("Stop", elem_id="stop", visible=False)
     with gr.Row(elem_id="more", equal_height=False):
-        explain = live.html(explanation(spec), elem_id="explain", scale=6, min_width=320)
-        case = gr.Dropdown(cases(spec), value=NO_CASE, label="case", min_width=170, scale=2, filterable=False)
-        baselines = gr.CheckboxGroup(names_of_baselines(spec), value=compared(spec, start, False),
-                                     label="compare with, beside eager", min_width=230, scale=3,
-                                     elem_id="baselines")  # fmt: skip
-        seed = gr.Number(start.seed, label="seed", min_width=86, scale=1, elem_classes="dim", elem_id="seed")
+        explain = live.html(explanation(spec), elem_id="explain")
+        case = _list(cases(spec), NO_CASE, "case")
+        names = names_of_baselines(spec)
+        baselines = gr.CheckboxGroup(names, value=[], label="compare with, beside eager", elem_id="baselines")
+        seed = gr.Number(start.seed, label="seed", elem_classes="dim", elem_id="seed")
     return Bench(kernel, preset, dims, dtype, config, case, baselines, seed, explain, run, stop)
+
+
+def _list(choices: list[Any], value: str | None, label: str) -> gr.Dropdown:
+    return gr.Dropdown(choices, value=value, label=label, filterable=False, elem_classes=f"f-{label}")
 
 
 def _dim(spec: KernelSpec, i: int, start: Request) -> gr.Number:
     known = i < len(spec.dims)
     name = spec.dims[i].name if known else ""
-    return gr.Number(start.dims.get(name), label=name, visible=known, min_width=96, scale=1, elem_classes="dim")
+    return gr.Number(start.dims.get(name), label=name, visible=known, elem_classes="dim")
 
 
 # What a kernel offers
@@ -140,10 +140,10 @@ def configs(spec: KernelSpec, request: Request, target: Target) -> list[tuple[st
 
 def explanation(spec: KernelSpec) -> str:
     first, _, rest = spec.doc.partition(". ")
-    dims = "; ".join(f"{d.name} is {d.doc}" for d in spec.dims)
+    dims = "; ".join(f"{d.name}: {d.doc}" for d in spec.dims)
     return (
         f'<p class="explain"><b>{escape(first)}.</b> <span>{escape(rest)}</span> '
-        f'<small class="dims">{escape(dims[:1].upper() + dims[1:])}.</small></p>'
+        f'<small class="dims">{escape(dims)}</small></p>'
     )
 
 

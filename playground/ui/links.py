@@ -84,7 +84,7 @@ def restore(params: Mapping[str, str], start: Request, gpu: bool = False) -> Lin
     problem = ""
     while given.get("kernel"):
         try:
-            request = _read(given)
+            request = _read(given, gpu)
             chosen = choose.validate(request, gpu)
             filled = request.model_copy(update={"dims": chosen.dims, "dtype": chosen.dtype})
             return Link(filled, problem)
@@ -95,15 +95,17 @@ def restore(params: Mapping[str, str], start: Request, gpu: bool = False) -> Lin
     return Link(start, problem)
 
 
-def _read(given: Mapping[str, str]) -> Request:
+def _read(given: Mapping[str, str], gpu: bool) -> Request:
     dims = {}
     spec = all_kernels().get(given["kernel"])
+    # A bug brings the dtype in which it bites; else what is left out is as in a first visit.
+    usual = first_choice(spec, gpu).dtype if spec and "bug" not in given else None
     for dim in spec.dims if spec else ():
         if dim.name in given:
             dims[dim.name] = whole(given[dim.name], dim.name)
     asked = given.get("baselines")
     names = None if asked is None else tuple(n for n in asked.split(",") if n != "none")
     return Request(
-        kernel=given["kernel"], dims=dims, dtype=given.get("dtype"), seed=whole(given.get("seed", 0), "seed"),
+        kernel=given["kernel"], dims=dims, dtype=given.get("dtype") or usual, seed=whole(given.get("seed", 0), "seed"),
         config=config_from(given.get("config")), edge=given.get("edge"), bug=given.get("bug"), baselines=names,
     )  # fmt: skip

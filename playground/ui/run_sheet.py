@@ -23,7 +23,7 @@ class Parts:
         self.bench = bench
         with gr.Column(elem_classes="answer"):
             self.banner = live.html(view.empty(what_run_brings(None)), elem_id="answer")
-            self.note = live.html("", elem_id="note")
+            self.note = live.html("", elem_id="note", visible=False)
         with gr.Row(elem_classes="cols", visible=False, elem_id="here") as self.here:
             with gr.Column(scale=7, **HALF):
                 self.here_table = live.html()
@@ -36,7 +36,7 @@ class Parts:
             with gr.Column(scale=5, **HALF):
                 self.there_head = live.html()
                 self.there_chart = live.chart(context.plotly, "Recorded times")
-        self.why = live.html("", elem_id="why")
+        self.why = live.html("", elem_id="why", visible=False)
 
     @property
     def outputs(self) -> list[Any]:
@@ -52,12 +52,17 @@ def draw(answer: Answer, host: HostResult | None) -> list[Any]:
     buttons = [gr.update(visible=not working), gr.update(visible=working)]
     spec = get(answer.request.kernel)
     banner = view.banner(answer)
-    note = lesson.note(spec, answer.request, answer.run) + view.picture(answer) if answer.run else ""
+    note = view.picture(answer) + lesson.note(spec, answer.request, answer.run) if answer.run else ""
     here = _here(answer, host)
     there = _there(answer)
     reasons = view.why(answer) if answer.right and not working else []
     why = f'<div class="sheet">{panels.section("Why")}{panels.reasons(reasons)}</div>' if reasons else ""
-    return [banner, note, *here, *there, why, *buttons]
+    return [banner, _shown(note), *here, *there, _shown(why), *buttons]
+
+
+def _shown(html: str) -> Any:
+    """A piece that takes no room while it is empty."""
+    return gr.update(value=html, visible=bool(html))
 
 
 def _here(answer: Answer, host: HostResult | None) -> list[Any]:

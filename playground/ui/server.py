@@ -33,8 +33,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Whatever is not here answers 404: uploads, files, logins, recordings, monitoring, Gradio's editors.
 OPEN = (
     "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
-    "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/info", "/gradio_api/heartbeat/", "/gradio_api/mcp",
-    "/gradio_api/startup-events", "/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/app_id",
+    "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/info", "/gradio_api/heartbeat/",
+    "/gradio_api/mcp", "/gradio_api/startup-events", "/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/app_id",
     "/gradio_api/openapi.json", FOLDER,
 )  # fmt: skip
 KEPT = ("/assets/", "/static/", "/svelte/", FOLDER)

@@ -289,11 +289,7 @@ def _compiled(answer: Answer) -> list[Reason]:
     found = []
     for launch in answer.resources.launches[:1]:
         spills = f"{launch.spills:,} B spilled" if launch.spills else "no spills"
-        shared = (
-            words.text(launch.shared_bytes, words.BYTES) + " of shared memory"
-            if launch.shared_bytes
-            else "no shared memory"
-        )
+        shared = f"{launch.shared_bytes / 1024:.3g} KB of shared memory" if launch.shared_bytes else "no shared memory"
         loads = ", ".join(f"{n} × {name}" for name, n in list(launch.instructions.items())[:3])
         evidence = f"{spills}, {shared}, {words.count(launch.num_warps, 'warp')} on {launch.target}"
         claim = f"{launch.registers} registers a thread"
