@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 import kernels
 from kernels.spec import Bug, Config, Edge, InputError, Inputs, KernelSpec, Launch, Target, nbytes
-from playground.engine.edits import first_line
 from playground.engine.messages import Choice, ConfigChoice, Request
 
 Origin = Literal["given", "tuned", "spec"]
@@ -156,10 +156,13 @@ def need(spec: KernelSpec, dims: Mapping[str, int], dtype: str, target: Target, 
     plan = spec.plan(inputs, spec.default_config(inputs, target), target)
     touched = [*_tensors(inputs), *plan.outputs.values(), *launch_tensors(plan.launches)]
     held = sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in touched}.values())
-    held += sum(inputs[name].untyped_storage().nbytes() for name in spec.in_place)
+    copies = [inputs.get(name) for name in spec.in_place]  # an option that is not given is not there
+    held += sum(t.untyped_storage().nbytes() for t in copies if isinstance(t, torch.Tensor))
     exact = 8 * sum(t.numel() for t in plan.outputs.values())  # the float64 reference, kept to the end
-    wide = peak_bytes(lambda: spec.reference(**in_float64(inputs)))
-    eager = peak_bytes(lambda: (spec.eager or spec.reference)(**inputs))
+    # A reference that reads values, such as lengths, cannot be planned: three float64 copies of all stand in.
+    guess = 3 * (exact + 8 * sum(t.numel() for t in _tensors(inputs)))
+    wide = peak_bytes(lambda: spec.reference(**in_float64(inputs)), guess)
+    eager = peak_bytes(lambda: (spec.eager or spec.reference)(**inputs), guess)
     judging = min(8 * exact, 2**27 if target.kind == "cpu" else 2**31)
     cost = spec.cost(inputs)
     programs = sum(math.prod(launch.grid) for launch in plan.launches)
@@ -248,8 +251,10 @@ class _Allocations(TorchDispatchMode):
         self.seen: set[int] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        # What comes from outside is no allocation, nor are the views of it.
+        tree_map_only(torch.Tensor, lambda t: self.seen.add(t.untyped_storage()._cdata), (args, kwargs))
         out = func(*args, **(kwargs or {}))
-        torch.utils._pytree.tree_map_only(torch.Tensor, self._count, out)
+        tree_map_only(torch.Tensor, self._count, out)
         return out
 
     def _count(self, tensor: torch.Tensor) -> None:
@@ -267,13 +272,13 @@ class _Allocations(TorchDispatchMode):
         self.live -= size
 
 
-def peak_bytes(make: Callable[[], object]) -> int:
-    """The most bytes that `make` holds at once, run on meta tensors. Raises InputError where it cannot be run so."""
+def peak_bytes(make: Callable[[], object], guess: int = 0) -> int:
+    """The most bytes that `make` holds at once, run on meta tensors; `guess` where it cannot be run without values."""
     with _Allocations() as counted:
         try:
             make()
-        except (RuntimeError, NotImplementedError) as error:
-            raise InputError(f"the reference cannot be planned without values: {first_line(error)}") from error
+        except (RuntimeError, NotImplementedError):
+            return guess
     return counted.peak
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,17 +55,21 @@ class Case:
 
     def fresh(self) -> Inputs:
         """The inputs, with copies of those that are overwritten."""
-        return {name: v.clone() if name in self.spec.in_place else v for name, v in self.inputs.items()}
+        written = self.spec.in_place
+        return {
+            name: v.clone() if name in written and isinstance(v, torch.Tensor) else v for name, v in self.inputs.items()
+        }
 
     def plan(self) -> Plan:
         """A plan on fresh inputs, whose outputs are poisoned."""
+        inputs = self.fresh()
         try:
-            plan = self.spec.plan(self.fresh(), self.config, self.target)
+            plan = self.spec.plan(inputs, self.config, self.target)
         except KeyError as missing:
             raise InputError(f"config lacks {missing}; give {missing} a value", "config") from None
         if plan.launches:
             self.config = plan.launches[0].config  # a plan may narrow it to what its kernel takes
-        poison(plan, self.inputs, self.spec.in_place)
+        poison(plan, inputs)
         return plan
 
 
@@ -158,14 +162,15 @@ class Verdicts:
         }  # fmt: skip
 
 
-def poison(plan: Plan, inputs: Inputs, in_place: Sequence[str]) -> None:
+def poison(plan: Plan, inputs: Inputs) -> None:
     """Fill fresh outputs with NaN, or with a pattern where they hold integers: an unwritten element then fails.
 
-    An output that shares its storage with an argument named in place is no fresh one, and is left alone.
+    An output that is one of the inputs, written in place, is left as it is.
     """
-    if in_place:
-        return
+    given = {v.untyped_storage().data_ptr() for v in inputs.values() if isinstance(v, torch.Tensor)}
     for tensor in plan.outputs.values():
+        if tensor.untyped_storage().data_ptr() in given and tensor.numel():
+            continue
         if tensor.is_floating_point():
             tensor.fill_(float("nan"))
         else:

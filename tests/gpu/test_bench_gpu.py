@@ -112,8 +112,8 @@ def test_an_answer_that_goes_wrong_during_the_benchmark_gets_no_time(monkeypatch
     honest = execute.poison
     calls = []
 
-    def spoiling(plan, inputs, in_place):
-        honest(plan, inputs, in_place)
+    def spoiling(plan, inputs):
+        honest(plan, inputs)
         calls.append(plan)
 
     def warm_then_spoil(clock, call):

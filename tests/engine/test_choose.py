@@ -1,0 +1,151 @@
+"""Requests: defaults, refusals in one line that names the argument and the remedy, and shapes that have no room."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernels
+from kernels.spec import Target
+from playground.engine import choose
+from playground.engine.messages import ConfigChoice, RunRequest
+
+CPU, H200 = Target.named("cpu"), Target.named("sm_90")
+SPECS = tuple(kernels.all_kernels().values())
+
+
+def refused(**asked) -> kernels.InputError:
+    asked.setdefault("kernel", "add_rms_norm")
+    with pytest.raises(kernels.InputError) as caught:
+        choose.validate(RunRequest(**asked))
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
+def test_nothing_given_means_the_default_shape_here_and_prefill_on_a_gpu(spec):
+    here, gpu = choose.validate(RunRequest(kernel=spec.name)), choose.validate(RunRequest(kernel=spec.name), gpu=True)
+    assert here.dims == dict(spec.default) and gpu.dims == dict(spec.presets["prefill"])
+    assert here.dtype == gpu.dtype == spec.dtypes[0] and here.edge is here.bug is None
+
+
+def test_each_refusal_names_the_argument_and_the_remedy():
+    assert str(refused(dims={"rows": -1, "n": 5})) == "rows must be 1 or more, and it is -1; set rows to 1 or more"
+    for asked, argument, part in (
+        ({"dims": {"rows": 0}}, "rows", "set rows to 1 or more"),
+        ({"dims": {"n": 2**40}}, "n", "set n to 1,048,576 or less"),
+        ({"dims": {"rows": 2**31, "n": 2**20}}, "rows", "make rows smaller"),
+        ({"dims": {"width": 3}}, "width", "its dims are rows, n"),
+        ({"dtype": "int8"}, "dtype", "choose bfloat16, float16 or float32"),
+        ({"kernel": "soft_max"}, "kernel", "softmax"),
+        ({"edge": "Nothing"}, "edge", "choose One row"),
+        ({"bug": "Nothing"}, "bug", "choose Forgotten mask"),
+        ({"baselines": ("cudnn",)}, "baselines", "choose eager, torch.compile or Liger"),
+        ({"seed": -1}, "seed", "set seed to 0"),
+        ({"seed": 2**64}, "seed", "set seed to 0"),
+    ):
+        error = refused(**asked)
+        assert error.argument == argument and part in str(error), str(error)
+
+
+def test_an_edge_case_goes_where_a_person_may_not_and_overrides_what_is_given():
+    chosen = choose.validate(RunRequest(kernel="add_rms_norm", edge="No rows", dims={"rows": 7, "n": 9}))
+    assert chosen.dims == {"rows": 0, "n": 64}
+
+
+def test_a_bug_brings_the_shape_at_which_it_bites_unless_another_is_given():
+    bug = next(b for b in kernels.get("add_rms_norm").bugs if b.name == "Sum in low precision")
+    chosen = choose.validate(RunRequest(kernel="add_rms_norm", bug=bug.name))
+    assert chosen.dims == bug.dims and chosen.dtype == bug.dtype
+    assert choose.validate(RunRequest(kernel="add_rms_norm", bug=bug.name, dims={"n": 5})).dims == {"rows": 64, "n": 5}
+
+
+@given(rows=st.integers(-(2**70), 2**70), n=st.integers(-(2**70), 2**70))
+@settings(max_examples=200, deadline=None)
+def test_any_two_integers_are_taken_or_refused_in_one_line(rows, n):
+    try:
+        chosen = choose.validate(RunRequest(kernel="add_rms_norm", dims={"rows": rows, "n": n}))
+    except kernels.InputError as error:
+        assert error.argument in ("rows", "n") and "\n" not in str(error)
+    else:
+        assert chosen.dims == {"rows": rows, "n": n} and 2 * 4 * rows * n <= choose.MAX_BYTES
+
+
+# Configs
+
+
+def pick(config: ConfigChoice | None, kernel: str = "add_rms_norm"):
+    chosen = choose.validate(RunRequest(kernel=kernel))
+    inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
+    request = RunRequest(kernel=kernel, config=config)
+    return choose.choose_config(chosen.spec, request, inputs, H200, chosen.dims, chosen.dtype)
+
+
+def test_config_is_the_one_given_else_the_specs_own():
+    config, origin = pick(None)
+    assert origin == "spec" and config.meta == {"BLOCK_M": 1, "BLOCK_N": 4096}
+    config, origin = pick(ConfigChoice(meta={"BLOCK_M": 2, "BLOCK_N": 4096}, num_warps=16, num_stages=2))
+    assert origin == "given" and (config.meta["BLOCK_M"], config.num_warps, config.num_stages) == (2, 16, 2)
+
+
+@pytest.mark.parametrize(
+    "config,part",
+    [
+        (ConfigChoice(meta={"BLOCK": 64}), "no 'BLOCK' for add_rms_norm; its names are BLOCK_M, BLOCK_N"),
+        (ConfigChoice(meta={"BLOCK_M": 1, "BLOCK_N": 0}), "BLOCK_N must be 1 or more, and it is 0"),
+        (ConfigChoice(meta={"BLOCK_M": 1, "BLOCK_N": 64}, num_warps=3), "num_warps must be a power of two"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(config, part):
+    with pytest.raises(kernels.InputError, match=part) as caught:
+        pick(config)
+    assert caught.value.argument == "config"
+
+
+# Room
+
+
+def test_need_is_what_the_shape_really_holds():
+    """vector_add in float32, counted by hand: x, y, out; x, y and their sum in float64, as peak."""
+    n = 2**24
+    need = choose.need(kernels.get("vector_add"), {"n": n}, "float32", CPU)
+    held, reference = 3 * 4 * n, 3 * 8 * n
+    assert need.bytes == held + reference
+
+
+def test_peak_counts_what_is_alive_at_once():
+    x = torch.empty(1000, dtype=torch.float64, device="meta")
+    assert choose.peak_bytes(lambda: ((x + 1) + 2) + 3) == 2 * 8000  # one operand and one result at a time
+    assert choose.peak_bytes(lambda: (x + 1, x + 2, x + 3)) == 3 * 8000
+    assert choose.peak_bytes(lambda: x.view(10, 100).t()) == 0
+
+
+def test_a_shape_without_room_is_refused_with_need_and_have_and_the_nearest():
+    spec, have = kernels.get("add_rms_norm"), 2**30
+    dims = {"rows": 16384, "n": 8192}
+    with pytest.raises(kernels.InputError) as caught:
+        choose.fit(spec, dims, "bfloat16", CPU, have)
+    text = str(caught.value)
+    assert "rows=16,384, n=8,192 needs 6.0 GiB, and 1.0 GiB are free; set rows to 2,048" in text
+    choose.fit(spec, {**dims, "rows": 2048}, "bfloat16", CPU, have)  # what it offers does fit
+    with pytest.raises(kernels.InputError):
+        choose.fit(spec, {**dims, "rows": 4096}, "bfloat16", CPU, have)  # and twice that does not
+
+
+def test_a_shape_that_would_take_minutes_on_a_cpu_is_refused_there_alone():
+    spec, dims = kernels.get("matmul"), {"m": 16384, "n": 16384, "k": 16384}
+    with pytest.raises(kernels.InputError, match=r"would take about .* s here"):
+        choose.fit(spec, dims, "float32", CPU, 2**40)
+    choose.fit(spec, dims, "float32", H200, 2**40)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
+def test_every_preset_has_a_need_and_fits_a_large_gpu(spec):
+    for dims in spec.presets.values():
+        choose.fit(spec, dims, spec.dtypes[0], H200, 120 * 2**30)
+
+
+def test_nearest_gives_up_where_even_the_lowest_has_no_room():
+    assert choose.nearest_fitting(kernels.get("vector_add"), {"n": 64}, lambda dims: False) is None
