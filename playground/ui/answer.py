@@ -6,9 +6,8 @@ This module asks the engine and knows no Gradio: it yields an `Answer` each time
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -37,7 +36,7 @@ class Engine(Protocol):
     def stream(self, request: Any, cancel: threading.Event) -> Iterator[Any]: ...
     def run(self, request: Any) -> Any: ...
     def host(self) -> HostResult: ...
-    def recorded(self, request: Any) -> list[BenchResult]: ...
+    def recorded(self, request: Any) -> Sequence[BenchResult]: ...
     def warm(self) -> None: ...
     def close(self) -> None: ...
 
@@ -142,17 +141,11 @@ def _done(compiled: Future[ResourcesResult | None], cancel: threading.Event) -> 
     return None
 
 
-def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
-    """How far two shapes are apart, in factors of two."""
-    return sum(abs(math.log2((a.get(name, 0) + 1) / (size + 1))) for name, size in b.items())
-
-
 def nearest(engine: Engine, request: Request, host: HostResult) -> BenchResult | None:
     """The recording of the shape nearest to the request's, where this host has no GPU of its own."""
     if host.kind == "gpu":
         return None
-    found = [r for r in engine.recorded(ask(BenchRequest, request)) if r.choice.dtype == request.dtype]
-    return min(found, key=lambda r: distance(r.choice.dims, request.dims), default=None)
+    return next(iter(engine.recorded(ask(BenchRequest, request, config=None))), None)
 
 
 def exact(result: BenchResult, request: Request) -> bool:

@@ -258,7 +258,8 @@ def error_picture(wrong: Wrong) -> str:
     high, wide = wrong.cell
     said = f"{wrong.count:,} of {wrong.total:,} elements are wrong"
     return (
-        f'<figure class="errmap"><h2>Where it is wrong</h2><div style="--cols:{cols}" role="img" aria-label="{said}">{cells}</div><figcaption>'
+        '<figure class="errmap"><h2>Where it is wrong</h2>'
+        f'<div style="--cols:{cols}" role="img" aria-label="{said}">{cells}</div><figcaption>'
         f"{said}. Rows down, columns across; a cell is {high:,} × {wide:,} elements, hatched where one of them is "
         "wrong.</figcaption></figure>"
     )

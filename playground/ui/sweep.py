@@ -90,7 +90,7 @@ def thinned(values: Sequence[int], most: int) -> list[int]:
 
 def recorded(engine: Engine, spec: KernelSpec, request: Request) -> list[BenchResult]:
     """The recordings that differ from each other in the swept dim alone, nearest to the request's shape."""
-    found = [r for r in engine.recorded(ask(BenchRequest, request)) if r.choice.dtype == request.dtype]
+    found = engine.recorded(ask(BenchRequest, request, config=None, edge=None, bug=None))
     groups: dict[tuple[object, ...], list[BenchResult]] = {}
     for result in found:
         others = tuple((n, v) for n, v in sorted(result.choice.dims.items()) if n != spec.sweep_dim)

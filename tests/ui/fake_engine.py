@@ -99,7 +99,9 @@ class FakeEngine:
             dims = {**chosen.spec.presets["prefill"], chosen.spec.sweep_dim: size}
             own = request.model_copy(update={"dims": dims, "config": None, "edge": None, "bug": None})
             found.append(bench_result(self.choice(own, choose.validate(own, True)), H200, 4200.0))
-        return found
+        return sorted(
+            found, key=lambda r: abs(r.choice.dims[chosen.spec.sweep_dim] - chosen.dims[chosen.spec.sweep_dim])
+        )
 
 
 def run_result(request: Any, choice: Any) -> RunResult:
