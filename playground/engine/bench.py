@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
@@ -89,7 +90,7 @@ def _bench(case: Case, request: BenchRequest, peaks: Roofs) -> BenchResult:
     )  # fmt: skip
 
 
-def floor(cost: Cost, peaks: Roofs, dtype: str) -> tuple[str, float]:
+def floor(cost: Cost, peaks: Roofs, dtype: str) -> tuple[Literal["memory", "compute"], float]:
     """The roof that binds, and the microseconds it allows. A dtype without a roof of its own takes float32's."""
     memory = cost.bytes_moved / peaks.copy_gbps / 1e3 if peaks.copy_gbps else 0.0
     tflops = peaks.matmul_tflops.get(dtype) or peaks.matmul_tflops.get("float32") or math.inf
@@ -118,7 +119,9 @@ def _figures(m: Measured, base: Measured | None, quoted: str, cost: Cost, floor_
         tflops=cost.flops / us.p50 / 1e6, share_of_peak=share,
         speedup=base.times[field_].p50 / us.p50 if base and field_ in base.times else None,
         ulps=max((v.ulps for v in m.outputs.values()), default=0.0),
-        error=max((v.error for v in m.outputs.values()), default=0.0), note=note, **m.times,
+        error=max((v.error for v in m.outputs.values()), default=0.0), note=note,
+        cold_us=m.times["cold_us"], warm_us=m.times["warm_us"], launch_us=m.times["launch_us"],
+        graph_us=m.times.get("graph_us"),
     )  # fmt: skip
 
 

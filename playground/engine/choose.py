@@ -159,8 +159,8 @@ def need(spec: KernelSpec, dims: Mapping[str, int], dtype: str, target: Target, 
     copies = [inputs.get(name) for name in spec.in_place]  # an option that is not given is not there
     held += sum(t.untyped_storage().nbytes() for t in copies if isinstance(t, torch.Tensor))
     exact = 8 * sum(t.numel() for t in plan.outputs.values())  # the float64 reference, kept to the end
-    # A reference that reads values, such as lengths, cannot be planned: three float64 copies of all stand in.
-    guess = 3 * (exact + 8 * sum(t.numel() for t in _tensors(inputs)))
+    # A reference that reads values, such as lengths, cannot be planned: two float64 copies of all stand in.
+    guess = 2 * (exact + 8 * sum(t.numel() for t in _tensors(inputs)))
     wide = peak_bytes(lambda: spec.reference(**in_float64(inputs)), guess)
     eager = peak_bytes(lambda: (spec.eager or spec.reference)(**inputs), guess)
     judging = min(8 * exact, 2**27 if target.kind == "cpu" else 2**31)

@@ -321,6 +321,8 @@ def synchronize(device: torch.device) -> None:
 
 def source(job: Job, note: str = "") -> Source:
     """Where this worker's figures come from, now."""
-    kind = "interpreted" if job.interpreted else "measured"
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Source(kind=kind, device=host.name(job.device), date=now, versions=host.versions(), note=note)
+    return Source(
+        kind="interpreted" if job.interpreted else "measured", device=host.name(job.device), date=now,
+        versions=host.versions(), note=note,
+    )  # fmt: skip
