@@ -108,6 +108,14 @@ class Batch:
     def waiting(self) -> list[Conversation]:
         return list(self._waiting)
 
+    @property
+    def prefilling(self) -> list[Conversation]:
+        return list(self._prefilling)
+
+    @property
+    def decoding(self) -> list[Conversation]:
+        return list(self._decoding)
+
     # One step
 
     def step(self) -> list[Emitted]:

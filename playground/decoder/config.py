@@ -80,11 +80,6 @@ class DecoderConfig:
         """2 (keys and values) x layers x kv_heads x head_dim x bytes."""
         return 2 * self.layers * self.kv_heads * self.head_dim * element_size
 
-    def weight_elements_per_step(self) -> int:
-        """Weights that one decode step must read: every matrix, the output head included, and the norms."""
-        block = self.hidden * (self.qkv_rows + self.heads * self.head_dim + 3 * self.ffn) + 2 * self.hidden
-        return self.layers * block + self.vocab_size * self.hidden + self.hidden
-
 
 def from_json(raw: Mapping[str, Any], name: str = "model", eos_ids: tuple[int, ...] = ()) -> DecoderConfig:
     """A config.json as Hugging Face writes it. Raises ModelError for what this decoder does not cover."""

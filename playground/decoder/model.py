@@ -51,6 +51,12 @@ class Model:
     def device(self) -> torch.device:
         return self.weights.embedding.device
 
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of weights that one decode step must read: all but the embedding's other rows."""
+        embedding = 0 if self.config.tied else self.weights.embedding.nbytes
+        return self.weights.nbytes - embedding
+
     def forward(self, ops: Recorder, batch: ForwardInputs) -> torch.Tensor:
         """Logits [S, vocab] of the last token of each sequence; its keys and values go to the cache."""
         config, weights = self.config, self.weights

@@ -21,6 +21,7 @@ import torch
 
 from kernels.spec import Launch, Plan
 from kernels.targets import Target
+from playground.decoder import launches
 from playground.decoder.ops import OPS, Op
 
 ALIGN = 64  # bytes: a cache line, and more than any vector load wants
@@ -116,6 +117,7 @@ class Recorder:
         self._target = Target.of(arena.device)
         self._layer = -1
         self._live: list[torch.Tensor] = []  # slabs in use
+        self._scratch: dict[tuple, torch.Tensor] = {}
         arena.reset()
 
     def begin_layer(self, index: int, *keep: torch.Tensor) -> None:
@@ -146,14 +148,31 @@ class Recorder:
 
     def _record_triton(self, op: Op, inputs: Mapping[str, Any], out: Mapping[str, torch.Tensor]) -> None:
         plan = op.plan(inputs, self._target)
-        swap = {_storage(plan.outputs[key]): (plan.outputs[key], buffer) for key, buffer in out.items()}
         _check_reads(op.name, inputs, plan)
+        swap = {_storage(plan.outputs[key]): (plan.outputs[key], buffer) for key, buffer in out.items()}
+        swap |= self._shared_scratch(op.name, inputs, plan, swap)
         for launch in plan.launches:
             bound = replace(launch, args={key: _moved(value, swap) for key, value in launch.args.items()})
             if prod(bound.grid):
                 name = getattr(bound.kernel, "__name__", op.name)
                 run = _launcher(bound)
                 self.program.calls.append(Call(op.name, op.group, self._layer, "triton", name, run, bound))
+
+    def _shared_scratch(
+        self, op: str, inputs: Mapping[str, Any], plan: Plan, out: Mapping[int, Any]
+    ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """What a plan allocated for itself is shared by all layers, as it is by all runs of one layer."""
+        known = {_storage(v) for v in inputs.values() if isinstance(v, torch.Tensor)} | out.keys()
+        fresh: dict[int, torch.Tensor] = {}
+        for launch in plan.launches:
+            for tensor in _tensors(launch):
+                if tensor.numel() and _storage(tensor) not in known:
+                    fresh.setdefault(_storage(tensor), tensor)
+        swap = {}
+        for index, (storage, tensor) in enumerate(fresh.items()):
+            key = (op, index, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+            swap[storage] = (tensor, self._scratch.setdefault(key, tensor))
+        return swap
 
 
 def _bind(function: Callable, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]) -> Callable[[], Any]:
@@ -162,10 +181,18 @@ def _bind(function: Callable, out: Mapping[str, torch.Tensor], inputs: Mapping[s
 
 def _launcher(launch: Launch) -> Callable[[], Any]:
     """Everything that a launch needs, put together once."""
-    start = launch.kernel[launch.grid]
-    config = launch.config
-    arguments = {**launch.args, **config.meta, "num_warps": config.num_warps, "num_stages": config.num_stages}
-    return lambda: start(**arguments)
+    start, config = launch.kernel[launch.grid], launch.config
+    arguments = {**launch.args, **config.meta}
+    if launches.INTERPRETED or _is_on_gpu(launch):
+        arguments |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        return lambda: start(**arguments)
+    # The native path reads arguments by position fastest, and has no warps.
+    ordered = tuple(arguments[name] for name in launch.kernel.arg_names)
+    return lambda: start(*ordered)
+
+
+def _is_on_gpu(launch: Launch) -> bool:
+    return any(tensor.is_cuda for tensor in _tensors(launch))
 
 
 def _storage(tensor: torch.Tensor) -> int:

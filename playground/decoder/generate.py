@@ -1,0 +1,221 @@
+"""A model ready to talk: loaded, with its cache, its batch and its tokenizer.
+
+`Decoder` is what Python code uses and what the chat worker is made of. It is driven by whoever calls `step` (or
+`chat` and `stream`, which do); it has no thread of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from playground.decoder import fetch, launches, stats
+from playground.decoder.batch import Batch
+from playground.decoder.cache import KVStore, PagePool
+from playground.decoder.config import DecoderConfig, ModelError, read_config
+from playground.decoder.conversation import Conversation, Emitted, Limits
+from playground.decoder.messages import Alternative, ChatRequest, ChatResult, ChatToken
+from playground.decoder.model import Model
+from playground.decoder.ops import GROUPS
+from playground.decoder.runner import Runner
+from playground.decoder.sampler import Sampling
+from playground.decoder.tokenizer import ChatTokenizer, Detokenizer
+from playground.decoder.weights import load_weights
+from playground.engine import execute, interpreter
+from playground.engine.job import Job
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+CACHE_DTYPES = DTYPES | {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+CACHE_SHARE = 0.25  # of the free memory, at most, for pages that nobody has asked for
+CACHE_TOKENS = 65_536  # in all of the pages, at most, where the number of pages is not given
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a model is loaded. None takes what suits the device.
+
+    model: a folder, a hub name, or None for the default. device: "auto", "cuda:0" or "cpu". dtype: float32 on a CPU,
+    bfloat16 on a GPU. backend: "triton", "torch", or "interpreter" in a process that has TRITON_INTERPRET=1.
+    cache_dtype: as the model's, or "int8" or "fp8". chunk: the most tokens prefilled between two decode steps.
+    """
+
+    model: str | None = None
+    device: str = "auto"
+    dtype: str | None = None
+    backend: str = "auto"
+    cache_dtype: str | None = None
+    page_size: int = 16
+    pages: int | None = None
+    max_batch: int = 64
+    max_context: int | None = None
+    chunk: int | None = None
+    graphs: bool | None = None
+
+
+class Decoder:
+    """A loaded model. Use `Decoder.load`; one thread at a time may drive it."""
+
+    def __init__(self, setup: Setup, folder: Path, batch: Batch, tokenizer: ChatTokenizer, meter: stats.Meter):
+        self.setup = setup
+        self.folder = folder
+        self.batch = batch
+        self.tokenizer = tokenizer
+        self.meter = meter
+
+    @staticmethod
+    def load(setup: Setup | None = None, say: fetch.Say = lambda line: None) -> Decoder:
+        """Get the model's files if need be, and load them. Raises ModelError."""
+        setup = _settled(setup or Setup())
+        folder = fetch.find(setup.model, say=say)
+        config = read_config(folder, setup.model or fetch.DEFAULT_MODEL)
+        device = torch.device(setup.device)
+        _wake(setup)
+        weights = load_weights(folder, config, DTYPES[setup.dtype or "float32"], device)
+        max_context = min(setup.max_context or config.max_context, config.max_context)
+        pages = setup.pages or _pages(config, setup, max_context)
+        store = KVStore(config, pages, setup.page_size, CACHE_DTYPES[setup.cache_dtype or "float32"], device)
+        model = Model(config, weights, store, max_context)
+        runner = Runner(model, setup.page_size, setup.max_batch, setup.chunk or 64, setup.graphs)
+        runner.swap(backend_table(setup.backend))
+        meter = stats.Meter()
+        batch = Batch(runner, PagePool(pages, setup.page_size), config.eos_ids, meter)
+        return Decoder(setup, folder, batch, ChatTokenizer(folder), meter)
+
+    @property
+    def config(self) -> DecoderConfig:
+        return self.batch.runner.model.config
+
+    # Talking
+
+    def submit(self, request: ChatRequest) -> Answer:
+        """Put a request in the queue; `step` brings its tokens. Raises ModelError."""
+        messages = [message.model_dump() for message in request.messages]
+        tokens = self.tokenizer.encode_chat(messages)
+        sampling = Sampling(request.temperature, request.top_k, request.top_p, request.seed)
+        keep = len(self.tokenizer.encode_chat(messages[:1], False)) if messages[0]["role"] == "system" else 0
+        limits = Limits(request.max_tokens, request.full, keep, request.cache, request.alternatives)
+        return Answer(self, request, self.batch.submit(tokens, sampling, limits, request.owner))
+
+    def step(self) -> list[Emitted]:
+        """One step of the batch. Gradients are never wanted here."""
+        with torch.no_grad():
+            return self.batch.step()
+
+    def stream(self, messages: Sequence[Mapping[str, str]], **options: object) -> Iterator[ChatToken | ChatResult]:
+        """Tokens as they come, then the result. options: the fields of ChatRequest."""
+        answer = self.submit(ChatRequest.model_validate({"messages": tuple(messages), **options}))
+        while answer.conversation.finish is None:
+            for event in self.step():
+                if event.conversation is answer.conversation and event.token is not None:
+                    yield answer.token(event)
+        yield answer.result()
+
+    def chat(self, messages: Sequence[Mapping[str, str]] | str, **options: object) -> ChatResult:
+        """The whole answer to a conversation, or to one question given as a string."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        *_, result = self.stream(messages, **options)
+        assert isinstance(result, ChatResult)
+        return result
+
+    def backend(self) -> str:
+        """Which backend runs now: "torch", "interpreter", "triton", or "mixed" where kernels have been swapped."""
+        providers = set(self.batch.runner.table.values())
+        if len(providers) > 1:
+            return "mixed"
+        return "torch" if providers == {"torch"} else "interpreter" if launches.INTERPRETED else "triton"
+
+
+class Answer:
+    """An answer on its way: turns the batch's tokens into text."""
+
+    def __init__(self, decoder: Decoder, request: ChatRequest, conversation: Conversation):
+        self.conversation = conversation
+        self._decoder = decoder
+        self._request = request
+        self._detokenizer = Detokenizer(decoder.tokenizer)
+        self._text: list[str] = []
+
+    def token(self, event: Emitted) -> ChatToken:
+        """What one token adds to the text."""
+        assert event.token is not None
+        piece = self._decoder.tokenizer.piece
+        text = self._detokenizer.push(event.token)
+        self._text.append(text)
+        others = tuple(Alternative(id=i, text=piece(i), probability=p) for i, p in event.alternatives)
+        return ChatToken(id=event.token, text=text, probability=event.probability, alternatives=others)
+
+    def result(self) -> ChatResult:
+        """After the end. Characters that were never completed are given out as U+FFFD."""
+        conversation, decoder = self.conversation, self._decoder
+        self._text.append(self._detokenizer.flush())
+        now, began = time.perf_counter(), conversation.submitted
+        first = conversation.first_token or now
+        model = decoder.batch.runner.model
+        return ChatResult(
+            text="".join(self._text),
+            ids=tuple(conversation.answer),
+            prompt_tokens=conversation.prompt_tokens,
+            reused_tokens=conversation.reused,
+            tokens_per_second=stats.speed(conversation.step - 1, conversation.first_token, conversation.last_token),
+            first_token_ms=1e3 * (first - began),
+            seconds=(conversation.last_token or now) - began,
+            finish=conversation.finish,  # type: ignore[arg-type]
+            kv_cache=stats.kv_stats(model, decoder.batch.pool, len(conversation.tokens) - bool(conversation.answer)),
+            backend=decoder.backend(),
+            model=decoder.config.name,
+            seed=self._request.seed,
+            source=execute.source(Job(model.device, launches.INTERPRETED)),
+        )
+
+
+def backend_table(backend: str) -> dict[str, str]:
+    """Every group of operations by one backend."""
+    return dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
+
+
+def _settled(setup: Setup) -> Setup:
+    """Every "auto" and None that depends on the host decided. Raises ModelError for what cannot be."""
+    device = setup.device
+    if device == "auto":
+        device = "cuda:0" if torch.cuda.is_available() and not launches.INTERPRETED else "cpu"
+    on_gpu = device.startswith("cuda")
+    dtype = setup.dtype or ("bfloat16" if on_gpu else "float32")
+    cache_dtype = setup.cache_dtype or dtype
+    for name, value, known in (
+        ("dtype", dtype, DTYPES),
+        ("cache_dtype", cache_dtype, CACHE_DTYPES),
+        ("backend", setup.backend, ("auto", "triton", "interpreter", "torch")),
+    ):
+        if value not in known:
+            raise ModelError(f"{name} is {value!r}; choose one of {', '.join(known)}")
+    if setup.backend == "interpreter" and not launches.INTERPRETED:
+        raise ModelError("the interpreter needs a process of its own: set TRITON_INTERPRET=1 before Python starts")
+    return replace(
+        setup, device=device, dtype=dtype, cache_dtype=cache_dtype, chunk=setup.chunk or (512 if on_gpu else 64)
+    )
+
+
+def _wake(setup: Setup) -> None:
+    """Make the process ready to launch kernels on CPU tensors, where that is what it will do."""
+    if launches.INTERPRETED:
+        interpreter.patch_once()
+    elif setup.device == "cpu" and setup.backend != "torch":
+        from playground import native
+
+        native.enable()
+
+
+def _pages(config: DecoderConfig, setup: Setup, max_context: int) -> int:
+    """Pages for max_batch whole contexts, within CACHE_TOKENS and CACHE_SHARE; one whole context at least."""
+    from playground.engine import host
+
+    size = CACHE_DTYPES[setup.cache_dtype or "float32"].itemsize
+    page_bytes = config.kv_bytes_per_token(size) * setup.page_size
+    one = -(-max_context // setup.page_size)
+    room = int(host.available_bytes(torch.device(setup.device)) * CACHE_SHARE) // page_bytes
+    return max(one, min(one * setup.max_batch, room, CACHE_TOKENS // setup.page_size))
