@@ -13,8 +13,8 @@ from __future__ import annotations
 from triton.runtime import driver as _triton_driver
 from triton.runtime.jit import JITFunction
 
-from . import launch, lowerings
-from .checked import checked
+from . import launch
+from .checking import checked
 from .driver import StandIn, gpu_is_active
 from .errors import DeviceAssertError, OutOfBounds, Unsupported
 from .jit import stats

@@ -6,7 +6,12 @@ all true, which most are, takes an ordinary access.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .emit import Reg, byte_size, literal
+
+if TYPE_CHECKING:
+    from .lower import Lowering
 
 
 def is_run(lo: Lowering, pointers: Reg, element: str) -> Reg:
@@ -23,10 +28,9 @@ def load_run(lo: Lowering, element: str, address: Reg, width: int, mask, other) 
     if mask is None:
         return b.load(element, address, width)
     if element == "i1":
-        wide = b.cast("zext", other, "i8") if other.startswith("%") else Reg(
-            "zeroinitializer", "i8", width
-        )
+        wide = b.cast("zext", other, "i8") if other.startswith("%") else Reg("zeroinitializer", "i8", width)
         return b.cast("trunc", load_run(lo, "i8", address, width, mask, wide), "i1")
+
     def masked() -> Reg:
         name = f"llvm.masked.load.v{width}{_spell(element)}.p0"
         align = literal(byte_size(element), "i32")

@@ -65,9 +65,7 @@ def _price(op: Op) -> None:
     several = len(value.sinks) > 1
     deeper = any(sink.op.block is not value.block for sink in value.sinks)
     stretched = any(user.name == "tt.broadcast" for user in value.users)
-    value.shared = cost > FORCE_COST or (
-        cost >= SHARE_COST and (several or deeper or stretched)
-    )
+    value.shared = cost > FORCE_COST or (cost >= SHARE_COST and (several or deeper or stretched))
     value.cost = 1 if value.shared else cost
 
 

@@ -20,6 +20,7 @@ TENSOR_TYPES = {
     torch.uint32: "*u32", torch.uint64: "*u64",
     torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5",
 }  # fmt: skip
+HEADER = "=qqqiiQ"
 _PACK = {"f32": "f4x", "f64": "d", "f16": "e6x", "i1": "?7x"}
 
 
@@ -94,10 +95,11 @@ def signature_of(names, keys, is_constexpr) -> tuple[dict, dict]:
     return signature, constexprs
 
 
-def packing(types: list[Type]) -> str:
-    """How `struct` lays out a job: five words, then a word an argument."""
-    words = ("Q" if t.is_pointer else _PACK.get(t.element, "q") for t in types)
-    return "=qqqiiQ" + "".join(words)
+def packing(types: list[Type], checked: bool = False) -> str:
+    """How `struct` lays out a job: five words, a word an argument, two a checked pointer."""
+    words = ["Q" if t.is_pointer else _PACK.get(t.element, "q") for t in types]
+    bounds = "QQ" * sum(t.is_pointer for t in types) if checked else ""
+    return HEADER + "".join(words) + bounds
 
 
 def has_descriptor(values: list) -> bool:
@@ -126,15 +128,7 @@ def expand_descriptors(values: list, types: str) -> list:
 
 def letters(fmt: str) -> str:
     """One letter an argument of a format made by `packing`."""
-    return "".join(c for c in fmt[len("=qqqiiQ") :] if c.isalpha() and c != "x" or c == "?")
-
-
-def reach_in_bytes(tensor) -> int:
-    """From a tensor's first byte to the end of its furthest element."""
-    if tensor.numel() == 0:
-        return 0
-    furthest = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return (furthest + 1) * tensor.element_size()
+    return "".join(c for c in fmt[len(HEADER) :] if (c.isalpha() and c != "x") or c == "?")
 
 
 def packer(fmt: str):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .emit import Reg
 from .ir import Value
 from .layout import Point
 
+if TYPE_CHECKING:
+    from .lower import Lowering
 
-def fill(lo, value: Value, buffer: Reg, convert=None) -> None:
+
+def fill(lo: Lowering, value: Value, buffer: Reg, convert=None) -> None:
     """Evaluate a tensor into a row-major buffer; `convert` changes each register."""
     shape = value.type.shape
 
@@ -24,7 +29,7 @@ def fill(lo, value: Value, buffer: Reg, convert=None) -> None:
         lo.nest(shape, dim, lo.width(shape, dim), body)
 
 
-def _fill_turned(lo, value: Value, buffer: Reg, dim: int, convert) -> bool:
+def _fill_turned(lo: Lowering, value: Value, buffer: Reg, dim: int, convert) -> bool:
     """Read vectors along `dim`, write them along the last: square blocks are turned."""
     shape = value.type.shape
     side = min(lo.target.lanes, shape[dim], shape[-1])
@@ -64,5 +69,3 @@ def transpose(b, rows: list[Reg]) -> list[Reg]:
                 turned[i], turned[i | half] = b.shuffle(x, y, upper), b.shuffle(x, y, lower)
         rows, half = turned, half // 2
     return rows
-
-

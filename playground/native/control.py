@@ -200,9 +200,7 @@ def return_(lo: Lowering, op: Op) -> None:
 def call(lo: Lowering, op: Op) -> None:
     name = op.text.split("@", 1)[1].split("(", 1)[0]
     symbol = lo.callee(name)
-    args = [
-        lo.materialise(v) if v.type.is_tensor else lo.at(v, SCALAR) for v in op.operands
-    ]
+    args = [lo.materialise(v) if v.type.is_tensor else lo.at(v, SCALAR) for v in op.operands]
     outs = slots_for(lo, op.results)
     passed = [a.typed for a in (*args, *outs)] + COMMON_ARGUMENTS
     lo.b.line(f"call void @{symbol}({', '.join(passed)})")

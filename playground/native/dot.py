@@ -25,7 +25,7 @@ TILE_VECTORS = 4  # 4 x 4 accumulators and 4 vectors of B stay within 32 registe
 
 @statement("tt.dot")
 def dot(lo: Lowering, op: Op) -> None:
-    left, right, start = op.operands
+    left, right, _start = op.operands
     result = op.result
     acc = {"f64": "f64", "i32": "i32"}.get(result.type.element, "f32")
     a, b = (_operand(lo, v, acc) for v in (left, right))

@@ -148,9 +148,7 @@ def _saturating(b: Builder, name: str, x: Reg, to: str) -> Reg:
 
 def _safe_divisor(b: Builder, x: Reg, y: Reg, signed: bool) -> Reg:
     """x86 traps where a GPU gives some number: divide by 1 there."""
-    if re.fullmatch(r"-?\d+|splat \(i\d+ -?\d+\)", y) and re.search(r"-?\d+\)?$", y)[0].strip(
-        ")"
-    ) not in ("0", "-1"):
+    if re.fullmatch(r"-?\d+|splat \(i\d+ -?\d+\)", y) and re.search(r"-?\d+\)?$", y)[0].strip(")") not in ("0", "-1"):
         return y
     bad = b.icmp("eq", y, 0)
     if signed:

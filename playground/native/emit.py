@@ -214,6 +214,11 @@ class Builder:
         text = f"shufflevector {x.typed}, {other}, <{width} x i32> <{picks}>"
         return self.inst(text, x.elem, width)
 
+    def cast_mask(self, mask: Reg) -> Reg:
+        """A mask as an integer of as many bits."""
+        elem = f"i{mask.width}"
+        return self.inst(f"bitcast {mask.typed} to {elem}", elem)
+
     def lane(self, x: Reg, i) -> Reg:
         return x if x.width == 1 else self.inst(f"extractelement {x.typed}, i64 {i}", x.elem)
 

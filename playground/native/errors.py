@@ -20,8 +20,7 @@ class OutOfBounds(Exception):
         self.tensor, self.index, self.program, self.lane = tensor, index, program, lane
         self.file, self.line, self.kind = file, line, kind
         super().__init__(
-            f"{kind} outside {tensor}: element {index} of {elements}, "
-            f"program {program}, lane {lane}, {file}:{line}"
+            f"{kind} outside {tensor}: element {index} of {elements}, program {program}, lane {lane}, {file}:{line}"
         )
 
 

@@ -35,9 +35,7 @@ def ttir(fn, signature: dict, constexprs: dict, debug: bool = False) -> str:
     )  # fmt: skip
     manager = ir.pass_manager(context)
     for name in PASSES:
-        add = getattr(passes.common, f"add_{name}", None) or getattr(
-            passes.ttir, f"add_{name}", None
-        )
+        add = getattr(passes.common, f"add_{name}", None) or getattr(passes.ttir, f"add_{name}", None)
         if add is not None:
             add(manager)
     manager.run(module, "native")

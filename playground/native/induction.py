@@ -117,7 +117,6 @@ def _displace(old: Value, name: str, first: Value, offset: Value, block, at: int
     for user in set(old.users):
         user.operands = [moved.result if v is old else v for v in user.operands]
         user.successors = [
-            (label, [moved.result if v is old else v for v in values])
-            for label, values in user.successors
+            (label, [moved.result if v is old else v for v in values]) for label, values in user.successors
         ]
     moved.result.users = old.users

@@ -35,7 +35,7 @@ class Type:
         return inner[:depth_zero_comma] if depth_zero_comma > 0 and inner[-1] != ">" else inner
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Value:
     """One SSA value, and what the lowering learns about it."""
 
@@ -53,7 +53,7 @@ class Value:
     buffer: object = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Op:
     """One operation. `words` are its bare words (a predicate, an axis letter)."""
 
@@ -76,7 +76,7 @@ class Op:
         return self.results[0]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Block:
     parent: Op
     label: str | None = None
@@ -89,7 +89,7 @@ class Block:
         return outer.depth + 1 if outer else 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Function:
     name: str
     is_public: bool
@@ -106,7 +106,7 @@ class Function:
         return self.blocks[0].args
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Module:
     functions: dict[str, Function]
     lines: dict[str, tuple[str, int]]  # location alias -> file, line

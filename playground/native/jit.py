@@ -13,7 +13,7 @@ import triton
 
 from . import cache, cpu, frontend
 from .arguments import letters, packer, packing, signature_of
-from .module import lower_module
+from .lowerings import lower_module
 from .parse import parse_module
 
 _lock = threading.Lock()
@@ -38,8 +38,8 @@ class Kernel:
         self.pack = packer(self.about["format"])
         self.letters = letters(self.about["format"])
         self.work = self.about["work"]
-        self.reports = bool(self.about["sites"])
         self.prints = self.about["prints"]
+        self.is_watched = bool(self.about["sites"]) or self.prints or self.about["checked"]
 
 
 def compiled(fn, names, keys, is_constexpr, *, checked: bool, debug: bool) -> Kernel:
@@ -67,11 +67,10 @@ def compile_ttir(text: str, host: cpu.Cpu, checked: bool = False) -> tuple[dict,
     """Machine code for a kernel in TTIR, and what its launches must know."""
     module = parse_module(text)
     types = [v.type for v in module.entry.args]
-    names = module.entry.arg_names
     llvm_text, program = lower_module(module, host.target, checked)
     about = {
-        "format": packing(types),
-        "arguments": names,
+        "format": packing(types, checked),
+        "pointers": [i for i, t in enumerate(types) if t.is_pointer],
         "work": program.work,
         "sites": program.sites,
         "prints": program.prints,
@@ -83,7 +82,9 @@ def compile_ttir(text: str, host: cpu.Cpu, checked: bool = False) -> tuple[dict,
 def _cache_key(fn, signature, constexprs, cpu_key: str, checked: bool, debug: bool) -> str:
     fixed = [(path, _name_of(value)) for path, value in constexprs.items()]
     versions = (triton.__version__, llvmlite.__version__, cache.source_digest())
-    parts = (fn.cache_key, signature, sorted(fixed), cpu_key, versions, checked, debug)
+    # Reports name the file, which Triton's own key leaves out.
+    file = fn.fn.__code__.co_filename if checked or debug else ""
+    parts = (fn.cache_key, file, signature, sorted(fixed), cpu_key, versions, checked, debug)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from . import arguments, checked, jit, report, threads
+from . import arguments, checking, jit, report, threads
 
 PARALLEL_WORK = 60_000  # elements below which waking another thread costs more than it saves
 CHUNKS_PER_THREAD = 8
@@ -27,9 +27,7 @@ class _Plan:
         self.names = tuple(p.name for p in fn.params)
         self.is_constexpr = tuple(p.is_constexpr for p in fn.params)
         self.defaults = [(p.has_default, p.default) for p in fn.params]
-        self.plain_int = tuple(
-            not (p.do_not_specialize or p.annotation_type) for p in fn.params
-        )
+        self.plain_int = tuple(not (p.do_not_specialize or p.annotation_type) for p in fn.params)
         self.annotations = tuple(p.annotation_type for p in fn.params)
         self.kernels: dict = {}
 
@@ -78,7 +76,7 @@ def run(self, *args, grid, warmup=False, **kwargs):
         return original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
-    is_checked = checked.is_on()
+    is_checked = checking.is_on()
     key = (*keys, is_checked, kwargs.get("debug", self.debug)) if kwargs or self.debug else (*keys, is_checked)
     kernel = plan.kernels.get(key)
     if kernel is None:
@@ -90,7 +88,7 @@ def run(self, *args, grid, warmup=False, **kwargs):
     x, y, z = (*grid, 1, 1)[:3]
     total = x * y * z
     if total > 0:
-        if kernel.reports or kernel.prints or arguments.has_descriptor(values):
+        if kernel.is_watched or arguments.has_descriptor(values):
             _launch_watched(kernel, plan, bound, values, (x, y, total), kwargs)
         else:
             _launch(kernel, values, x, y, total, 0, kwargs)
@@ -111,9 +109,7 @@ def _rare_key(plan: _Plan, i: int, value, values: list):
 
 def _compile(fn, plan: _Plan, keys, is_checked: bool, kwargs: dict):
     debug = bool(kwargs.get("debug", fn.debug))
-    return jit.compiled(
-        fn, plan.names, keys, plan.is_constexpr, checked=is_checked, debug=debug
-    )
+    return jit.compiled(fn, plan.names, keys, plan.is_constexpr, checked=is_checked, debug=debug)
 
 
 def _launch(kernel, values, x: int, y: int, total: int, report_address: int, kwargs: dict) -> None:
@@ -134,11 +130,10 @@ def _launch(kernel, values, x: int, y: int, total: int, report_address: int, kwa
 def _launch_watched(kernel, plan: _Plan, bound, values, sizes, kwargs: dict) -> None:
     """A launch that may report a fault, print, or take descriptors."""
     x, y, total = sizes
-    tensors = [v for v in values if isinstance(v, arguments.TensorDescriptor)]
-    if tensors:
+    if arguments.has_descriptor(values):
         values = arguments.expand_descriptors(values, kernel.letters)
-    watch = report.Report(kernel, x, y)
+    watch = report.Report(kernel, plan.names, bound, (x, y))
     if kernel.about["checked"]:
-        values = [*values, *checked.extents(bound, plan.is_constexpr)]
+        values = [*values, *report.extents(plan.names, bound)]
     _launch(kernel, values, x, y, total, watch.address, kwargs)
-    watch.raise_if_set(values)
+    watch.finish()

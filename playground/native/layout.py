@@ -13,6 +13,8 @@ REGISTERS = {
     "f8E4M3FN": "i8", "f8E5M2": "i8",
 }  # fmt: skip
 
+FIRST_ARGUMENT = 5  # the word of a job where a kernel's arguments begin (see module.py)
+
 
 def register_type(element: str) -> str:
     return "ptr" if element.startswith("!tt.ptr") else REGISTERS.get(element, element)

@@ -1,5 +1,10 @@
-"""Importing this registers every op (see registry.py)."""
+"""`lower_module` with every op registered: importing an op's file is what registers it."""
 
-from . import control, dot, elementwise, memory, reduce, shapes, views
+from __future__ import annotations
 
-__all__ = ["control", "dot", "elementwise", "memory", "reduce", "shapes", "views"]
+from . import atomics, control, dot, elementwise, memory, messages, reduce, shapes, views
+from .module import lower_module
+
+TOPICS = (atomics, control, dot, elementwise, memory, messages, reduce, shapes, views)
+
+__all__ = ["TOPICS", "lower_module"]

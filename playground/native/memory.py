@@ -22,14 +22,11 @@ def load(lo: Lowering, op: Op, point: Point) -> Reg:
     pointer, *rest = op.operands
     element = register_type(op.result.type.element)
     mask = lo.at(rest[0], point) if rest else None
-    other = lo.at(rest[1], point) if len(rest) > 1 else None
-    if mask is not None and other is None:
-        zero = literal(0, element)
-        other = zero if point.width == 1 else Reg("zeroinitializer", element, point.width)
+    other = lo.at(rest[1], point) if len(rest) > 1 else literal(0, element, point.width)
     if point.width == 1:
         address = lo.at(pointer, point)
         mask = bounds.guard(lo, op, pointer, point, address, mask)
-        return _load_one(lo, element, address, mask, _or_zero(other, element))
+        return _load_one(lo, element, address, mask, other)
     move = stride(pointer, point.dim)
     if move == 1:
         address = lo.at(pointer, Point(point.index))
@@ -44,10 +41,6 @@ def load(lo: Lowering, op: Op, point: Point) -> Reg:
         lambda: load_run(lo, element, lo.b.lane(pointers, 0), point.width, mask, other),
         lambda: gather(lo, element, pointers, mask, other),
     )
-
-
-def _or_zero(other: Reg | None, element: str) -> Reg:
-    return literal(0, element) if other is None else other
 
 
 def _load_one(lo: Lowering, element: str, address: Reg, mask: Reg | None, other: Reg) -> Reg:
@@ -65,7 +58,7 @@ def store(lo: Lowering, op: Op) -> None:
         mask = bounds.guard(lo, op, pointer, SCALAR, address, mask)
         _store_one(lo, x, address, mask)
         return
-    _read_before_write(lo, op)
+    read_before_write(lo, op)
 
     def body(point: Point, *_: Reg) -> None:
         x = lo.at(value, point)
@@ -78,15 +71,15 @@ def store(lo: Lowering, op: Op) -> None:
         lo.nest(pointer.type.shape, dim, lo.width(pointer.type.shape, dim), body)
 
 
-def _read_before_write(lo: Lowering, op: Op) -> None:
-    """All of a store's loads come before its first write: they may overlap."""
+def read_before_write(lo: Lowering, op: Op) -> None:
+    """All the loads that an op's operands need come before its first write."""
     for operand in op.operands:
         loads = [v for v, _ in lo.leaves(operand) if v.buffer is None]
         if loads and operand is op.operands[1]:
             lo.materialise(operand)
-        else:
-            for v in loads:
-                lo.materialise(v)
+            continue
+        for v in loads:
+            lo.materialise(v)
 
 
 def _store_at(lo: Lowering, op: Op, pointer: Value, point: Point, x: Reg, mask) -> None:
@@ -122,5 +115,3 @@ def _store_one(lo: Lowering, x: Reg, address: Reg, mask: Reg | None) -> None:
         lo.b.store(x, address)
     else:
         lo.b.when(mask, lambda: lo.b.store(x, address))
-
-

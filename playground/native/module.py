@@ -11,16 +11,15 @@ threads of a launch share:
 
 from __future__ import annotations
 
+from .bounds import REPORT
 from .control import COMMON_ARGUMENTS
 from .emit import Reg
 from .ir import Function, Module
-from .layout import Program, Target, memory_type, register_type
+from .layout import FIRST_ARGUMENT, Program, Target, memory_type, register_type
 from .lower import Lowering
 
-FIRST_ARGUMENT = 5
 ATTRIBUTES = (
-    'attributes #0 = { nounwind "no-trapping-math"="true" '
-    '"prefer-vector-width"="512" "min-legal-vector-width"="512" }'
+    'attributes #0 = { nounwind "no-trapping-math"="true" "prefer-vector-width"="512" "min-legal-vector-width"="512" }'
 )
 
 
@@ -36,7 +35,9 @@ def lower_module(module: Module, target: Target, checked: bool) -> tuple[str, Pr
 
     _function(module, module.entry, "program", target, program, checked, callee)
     parts = [*sorted(program.declarations), *program.constants, *program.functions]
-    parts += [_driver(module.entry, program, checked), ATTRIBUTES]
+    if program.sites:
+        parts.append(REPORT)
+    parts += [_driver(module.entry, program), ATTRIBUTES]
     return "\n".join(parts) + "\n", program
 
 
@@ -65,7 +66,7 @@ def _function(module, function: Function, symbol, target, program, checked, call
     )
 
 
-def _driver(entry: Function, program: Program, checked: bool) -> str:
+def _driver(entry: Function, program: Program) -> str:
     """Takes programs from the job until none is left."""
     loads, passed = [], []
     for i, value in enumerate(entry.args):
@@ -81,10 +82,21 @@ def _driver(entry: Function, program: Program, checked: bool) -> str:
         loads="\n".join(loads),
         arguments=", ".join(passed),
         arena=f"call ptr @aligned_alloc(i64 64, i64 {size})" if size else "inttoptr i64 0 to ptr",
+        skip=_SKIP if program.sites else _NO_SKIP,
         free="call void @free(ptr %arena)" if size else "",
     )
 
 
+_NO_SKIP = "  br label %work"
+# After a fault only earlier programs still matter: one of them may have a fault too.
+_SKIP = """  %p_report = getelementptr i64, ptr %job, i64 4
+  %report = load ptr, ptr %p_report
+  %p_seen = getelementptr i64, ptr %report, i64 1
+  %seen = load atomic i64, ptr %p_seen monotonic, align 8
+  %clean = icmp eq i64 %seen, 0
+  %early = icmp ult i64 %p, %seen
+  %wanted = or i1 %clean, %early
+  br i1 %wanted, label %work, label %done"""
 _DRIVER = """
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
@@ -114,13 +126,17 @@ begin:
   %end = select i1 %short, i64 %stop, i64 %count
   br label %next
 next:
-  %p = phi i64 [%first, %begin], [%following, %next]
+  %p = phi i64 [%first, %begin], [%following, %done]
+{skip}
+work:
   %p32 = trunc i64 %p to i32
   %pid_x = urem i32 %p32, %grid_x
   %yz = udiv i32 %p32, %grid_x
   %pid_y = urem i32 %yz, %grid_y
   %pid_z = udiv i32 %yz, %grid_y
   call void @program({arguments})
+  br label %done
+done:
   %following = add i64 %p, 1
   %more = icmp slt i64 %following, %end
   br i1 %more, label %next, label %take

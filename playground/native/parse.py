@@ -16,6 +16,7 @@ from .ir import Block, Function, Module, Op, Type, Value
 _REFERENCE = re.compile(r"%[\w.$-]+(?:#\d+)?")
 _INNER_LOCATION = re.compile(r" loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 _ATTRIBUTE = re.compile(r'(\w+) = ("(?:[^"\\]|\\.)*"|array<[^>]*>|[^\s,}>]+)')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _EFFECTS = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.call", "tt.print", "tt.assert"}
 _NESTED = {"tt.reduce", "tt.scan", "tt.map_elementwise"}
 
@@ -242,7 +243,7 @@ class _Parser:
         head, colon, signature = op.text.rpartition(" : ")
         if not colon:
             head, signature = op.text, ("i1" if op.name == "arith.constant" else "")
-        self._use(op, _REFERENCE.findall(head), env)
+        self._use(op, _REFERENCE.findall(_STRING.sub("", head)), env)
         op.attrs = dict(_ATTRIBUTE.findall(head))
         op.words = re.findall(r"[\w-]+", head[len(op.name) :].split("%")[0])
         return self._result_types(op, signature) if has_result else []

@@ -11,7 +11,7 @@ import math
 
 from .elementwise import compute
 from .emit import Reg, literal
-from .ir import Op
+from .ir import Op, Value
 from .layout import SCALAR, Point, memory_type, register_type
 from .lower import Lowering
 from .registry import EXPRESSIONS, statement
@@ -25,15 +25,19 @@ def combine(lo: Lowering, op: Op, left: list[Reg], right: list[Reg]) -> list[Reg
     block = op.regions[0][0]
     regs = dict(zip(block.args, [*left, *right], strict=True))
     width = left[0].width
+
+    def value(v: Value) -> Reg:
+        """One of the region's own, or a scalar from outside it."""
+        return regs[v] if v in regs else lo.b.splat(lo.at(v, SCALAR), width)
+
     for inner in block.ops[:-1]:
         if inner.name == "arith.constant":
-            value = EXPRESSIONS[inner.name](lo, inner, SCALAR)
-            regs[inner.result] = lo.b.splat(value, width)
+            regs[inner.result] = lo.b.splat(EXPRESSIONS[inner.name](lo, inner, SCALAR), width)
         elif inner.name in EXPRESSIONS:
-            regs[inner.result] = compute(lo.b, inner, [regs[v] for v in inner.operands])
+            regs[inner.result] = compute(lo.b, inner, [value(v) for v in inner.operands])
         else:
             lo.unsupported(inner, "inside a reduction is not supported on a CPU")
-    return [regs[v] for v in block.ops[-1].operands]
+    return [value(v) for v in block.ops[-1].operands]
 
 
 def _after(lo: Lowering, i: Reg) -> Reg:
@@ -50,9 +54,7 @@ def _at(index, axis: int, i: Reg) -> tuple:
 def reduce(lo: Lowering, op: Op) -> None:
     axis, shape = axis_of(op), op.operands[0].type.shape
     outer = shape[:axis] + shape[axis + 1 :]
-    slots = [
-        lo.b.slot(register_type(v.type.element), math.prod(outer)) for v in op.operands
-    ]
+    slots = [lo.b.slot(register_type(v.type.element), math.prod(outer)) for v in op.operands]
     with lo.evaluating(op.operands):
         dim = lo.best_dim(op.operands, shape)
         lo.program.work += math.prod(shape) * lo.multiplier

@@ -29,9 +29,7 @@ NARROW = {
 @lru_cache(maxsize=8)
 def _exp_coefficients(base: float, half_width: float, degree: int = 6) -> tuple[float, ...]:
     """base ** r on [-half_width, half_width], highest power first."""
-    fit = np.polynomial.chebyshev.Chebyshev.interpolate(
-        lambda r: base**r, degree, [-half_width, half_width]
-    )
+    fit = np.polynomial.chebyshev.Chebyshev.interpolate(lambda r: base**r, degree, [-half_width, half_width])
     return tuple(fit.convert(kind=np.polynomial.Polynomial).coef[::-1])
 
 
@@ -136,7 +134,7 @@ def widen(b: Builder, x: Reg, element: str) -> Reg:
         return b.cast("bitcast", b.shl(b.cast("zext", x, "i32"), 16), "float")
     if element == "f16" and b.has_f16c:
         return b.cast("fpext", b.cast("bitcast", x, "half"), "float")
-    mantissa, bias, largest = NARROW[element]
+    mantissa, bias, _largest = NARROW[element]
     total = 8 if x.elem == "i8" else 16
     bits = b.cast("zext", x, "i32")
     sign = b.shl(b.and_(bits, 1 << (total - 1)), 32 - total)

@@ -53,7 +53,7 @@ def _openmp() -> Callable[[int, bytes, int], None] | None:
     import torch
 
     folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    for path in sorted(glob.glob(os.path.join(folder, "libgomp*"))) + ["libgomp.so.1"]:
+    for path in [*sorted(glob.glob(os.path.join(folder, "libgomp*"))), "libgomp.so.1"]:
         try:
             start = ctypes.CDLL(path).GOMP_parallel
         except (OSError, AttributeError):

@@ -34,9 +34,7 @@ def unsplat(lo: Lowering, op, point: Point) -> Reg:
 def broadcast(lo: Lowering, op, point: Point) -> Reg:
     source = op.operands[0]
     shape = source.type.shape
-    index = tuple(
-        literal(0, "i64") if n == 1 else i for n, i in zip(shape, point.index, strict=True)
-    )
+    index = tuple(literal(0, "i64") if n == 1 else i for n, i in zip(shape, point.index, strict=True))
     if point.dim is not None and shape[point.dim] == 1:
         return lo.b.splat(lo.at(source, Point(index)), point.width)
     return lo.at(source, point._replace(index=index))
