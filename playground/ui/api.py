@@ -3,8 +3,7 @@
 They answer with compact dicts; a request that ends without a result answers with one clear line in `error`.
 """
 
-from __future__ import annotations
-
+# No postponed annotations here: Gradio reads the types of these functions for its schemas.
 import json
 from typing import Any
 
@@ -46,14 +45,19 @@ def add(context: Context) -> None:
         ]  # fmt: skip
 
     def run_kernel(
-        kernel: str, dims: str = "{}", dtype: str = "", seed: int = 0, config: str = "auto", edge: str = "",
+        kernel: str,
+        dims: dict[str, int] | None = None,
+        dtype: str = "",
+        seed: int = 0,
+        config: str = "auto",
+        edge: str = "",
         bug: str = "",
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """Run a Triton kernel and judge its answer against PyTorch in float64.
 
         Args:
             kernel: a name that list_kernels gives, such as add_rms_norm
-            dims: sizes as a JSON object, such as {"rows": 64, "n": 3000}; those left out have their default
+            dims: sizes by name, such as {"rows": 64, "n": 3000}; those left out have their default
             dtype: one of the kernel's dtypes; empty for the kernel's first
             seed: of the inputs' random values
             config: auto, or e.g. BLOCK_N=4096,num_warps=8,num_stages=3
@@ -67,13 +71,13 @@ def add(context: Context) -> None:
         return _answer(context, RunRequest, kernel, dims, dtype, seed, config, edge, bug)
 
     def bench_kernel(
-        kernel: str, dims: str = "{}", dtype: str = "", seed: int = 0, config: str = "auto"
+        kernel: str, dims: dict[str, int] | None = None, dtype: str = "", seed: int = 0, config: str = "auto"
     ) -> dict[str, Any]:
         """Time a Triton kernel beside PyTorch eager and the other implementations that are installed.
 
         Args:
             kernel: a name that list_kernels gives, such as add_rms_norm
-            dims: sizes as a JSON object, such as {"rows": 64, "n": 3000}; those left out have their default
+            dims: sizes by name, such as {"rows": 64, "n": 3000}; those left out have their default
             dtype: one of the kernel's dtypes; empty for the kernel's first
             seed: of the inputs' random values
             config: auto, or e.g. BLOCK_N=4096,num_warps=8,num_stages=3
@@ -89,7 +93,7 @@ def add(context: Context) -> None:
 
 
 def _answer(
-    context: Context, verb: type[Request], kernel: str, dims: str, dtype: str, seed: Any, config: str, edge: str = "",
+    context: Context, verb: type[Request], kernel: str, dims: Any, dtype: str, seed: Any, config: str, edge: str = "",
     bug: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     try:
@@ -106,13 +110,13 @@ def _answer(
     return _run(result) if isinstance(result, RunResult) else _bench(result)
 
 
-def _object(text: str | dict[str, Any]) -> dict[str, Any]:
+def _object(text: Any) -> dict[str, Any]:
     try:
         found = text if isinstance(text, dict) else json.loads(text or "{}")
-    except ValueError:
+    except (TypeError, ValueError):
         found = None
     if not isinstance(found, dict):
-        raise InputError(f'dims is {str(text)[:60]!r}; pass a JSON object such as {{"rows": 64, "n": 3000}}', "dims")
+        raise InputError(f'dims is {str(text)[:60]!r}; pass an object such as {{"rows": 64, "n": 3000}}', "dims")
     return found
 
 

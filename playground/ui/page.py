@@ -9,10 +9,8 @@ import gradio as gr
 
 from kernels import get
 from playground.engine.messages import EngineError, HostResult
-from playground.settings import Settings
 from playground.ui import api, live, panels, theme
 from playground.ui import bench as form
-from playground.ui.answer import Engine
 from playground.ui.assets import Assets
 from playground.ui.context import LONG, PRIVATE, Context
 from playground.ui.links import first_choice, restore
@@ -21,9 +19,8 @@ from playground.ui.tabs import all_tabs
 FIRST = "add_rms_norm"  # the kernel of a first visit
 
 
-def build(engine: Engine, settings: Settings, assets: Assets) -> gr.Blocks:
+def build(context: Context) -> gr.Blocks:
     """The page as Gradio Blocks; its head goes to launch with `head`."""
-    context = Context(engine, settings, assets.url("plotly.min.js"))
     start = first_choice(get(FIRST if FIRST in context.specs else next(iter(context.specs))))
     with gr.Blocks(
         title="Triton Playground", fill_width=True, analytics_enabled=False, delete_cache=(3600, 3600)
@@ -55,7 +52,6 @@ def build(engine: Engine, settings: Settings, assets: Assets) -> gr.Blocks:
         demo.load(lambda: _header(context), None, top, **LONG)
         demo.unload(left)
         api.add(context)
-    context.warm()
     return demo
 
 

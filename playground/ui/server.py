@@ -25,6 +25,7 @@ from playground.settings import Settings
 from playground.ui import live, page, theme
 from playground.ui.answer import Engine
 from playground.ui.assets import FOLDER, Assets
+from playground.ui.context import Context
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -111,7 +112,8 @@ def _stop(signum: int, frame: Any) -> None:
 def serve(engine: Engine, settings: Settings) -> gr.Blocks:
     """Start the server and return at once."""
     assets = Assets(settings.root_path)
-    demo = page.build(engine, settings, assets)
+    context = Context(engine, settings, assets.url("plotly.min.js"))
+    demo = page.build(context)
     demo.queue(max_size=400, default_concurrency_limit=4, api_open=False)
     demo.launch(
         server_name=settings.host,
@@ -135,5 +137,6 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
         favicon_path=live.ASSETS / "favicon.svg",
         app_kwargs={"middleware": [Middleware(Harden, assets=assets)]},
     )
+    context.warm()  # after the page answers: a worker's start takes a core for seconds
     print(f"Triton Playground serves on http://{settings.host}:{settings.port}{settings.root_path}", flush=True)
     return demo
