@@ -56,7 +56,7 @@ class Inbox:
                     self._cancelled = max(self._cancelled, message.id)
         except (OSError, ProtocolError) as e:
             print(f"the worker hangs up: {e}", file=sys.stderr, flush=True)
-        _end_with_children()
+        end_with_children()
 
     def __iter__(self) -> Iterator[Do]:
         while True:
@@ -153,7 +153,7 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _settle(parent: int) -> None:
+def settle(parent: int) -> None:
     """Die with the parent, leave no core file, and be what Linux kills first when memory runs out."""
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -162,10 +162,10 @@ def _settle(parent: int) -> None:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
             f.write("800")
     if os.getppid() != parent:  # it died before it could be asked to tell
-        _end_with_children()
+        end_with_children()
 
 
-def _end_with_children() -> None:
+def end_with_children() -> None:
     if os.getpgrp() == os.getpid():  # ours alone, compilers and their helpers
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -186,7 +186,7 @@ def main() -> None:
     read, write = arguments.pipes
     for fd in (read, write):
         os.set_inheritable(fd, False)  # a child that held it would hide our death from the parent
-    _settle(arguments.parent)
+    settle(arguments.parent)
     sender = Sender(write)
     inbox = Inbox(read)
     reporter = Reporter(sender)
