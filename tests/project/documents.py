@@ -47,12 +47,6 @@ def links(document: str) -> list[str]:
 
 
 def commands(document: str) -> list[str]:
-    """The command lines of a document: those of bash blocks, and those after "$ " in console blocks."""
-    found = []
-    for block in blocks(document):
-        lines = block.body.splitlines()
-        if block.language == "bash":
-            found += [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
-        elif block.language == "console":
-            found += [line.removeprefix("$ ").strip() for line in lines if line.startswith("$ ")]
-    return found
+    """The command lines in the bash blocks of a document, comments cut."""
+    lines = [line for block in blocks(document) if block.language == "bash" for line in block.body.splitlines()]
+    return [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
