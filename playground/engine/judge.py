@@ -60,7 +60,7 @@ def measure(got: torch.Tensor, ref: torch.Tensor) -> Errors:
             error = torch.where(bad, 0.0, error)
         worst = max(worst, error.max().item())
         squares += torch.linalg.vector_norm(error).item() ** 2
-        ulps = max(ulps, _ulps(a, b, got.dtype).max().item())
+        ulps = max(ulps, _ulps(a, b, scale, got.dtype).max().item())
     if misplaced:
         return Errors(math.inf, math.inf, math.inf, misplaced)
     return Errors(worst, math.sqrt(squares / max(got.numel(), 1)), ulps)
@@ -193,11 +193,16 @@ def relative_error(
     return torch.where(special, 0.0, (got - ref).abs() / _size(ref, scale, dtype)), special & ~agree
 
 
-def _ulps(got: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Distance in units in the last place of `dtype` at the reference; subnormals share the smallest unit."""
+def _ulps(got: torch.Tensor, ref: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
+    """Distance in units in the last place of `dtype`, at the reference or at its rms, whichever is larger.
+
+    A sum that cancels to almost nothing is not thousands of units off: its terms were not. Subnormals share the
+    smallest unit.
+    """
     info = torch.finfo(dtype)
     # The exponent bits of a float64 alone are the power of two below it.
-    power = (ref.abs().clamp_(info.tiny, info.max).view(torch.int64) & 0x7FF0000000000000).view(torch.float64)
+    size = ref.abs().clamp_(max(info.tiny, scale), info.max)
+    power = (size.view(torch.int64) & 0x7FF0000000000000).view(torch.float64)
     return ((got.double() - ref).abs_() / power.mul_(info.eps)).nan_to_num_(nan=0.0, posinf=0.0)
 
 

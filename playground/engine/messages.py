@@ -131,8 +131,8 @@ class OutputVerdict(Message):
 
     error: the larger of its rms and its worst relative error over their bars decides `ok`; `error` and `bar` are
     the worst element's, as |got - ref| / (|ref| + rms(ref)); rms_error and rms_bar the same over the tensor.
-    ulps: the worst distance from the reference in units in the last place of the output's dtype, and ulps_bar
-    what PyTorch eager itself reaches.
+    ulps: the worst distance from the reference in units in the last place of the output's dtype, at the reference
+    or its rms, whichever is larger; ulps_bar what PyTorch eager itself reaches.
     """
 
     ok: bool

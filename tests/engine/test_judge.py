@@ -174,6 +174,14 @@ def test_ulps_are_spacings_of_the_dtype(value, step, dtype):
     assert judge.measure((ref + 3 * step).to(dtype), ref).ulps == pytest.approx(3.0)
 
 
+def test_ulps_of_a_value_far_below_the_rest_are_the_rests():
+    """A product that cancels to 2^-30 beside values of 1: its error of 2^-23 is one unit, and not 2^30 / 2^23."""
+    ref = torch.tensor([1.0, -1.0, 1.0, 2.0**-30], dtype=torch.float64)
+    got = ref.float()
+    got[3] += 2.0**-24
+    assert judge.measure(got, ref).ulps == pytest.approx(1.0)  # the rms is just below 1, where a unit is 2^-24
+
+
 def test_bits_are_compared_bit_for_bit():
     ref = torch.tensor([1.0, -0.0, math.nan, 2.0**-140], dtype=torch.float64)
     assert verdict(ref.float(), ref, kind="bits").ok
