@@ -12,11 +12,13 @@ import os
 import sys
 from collections.abc import Sequence
 
+from playground.cli import interrupt
 from playground.cli.answers import Answer, ErrorAnswer, ErrorLine
 from playground.engine.messages import EngineError, Failure
 
 EXIT_CODES = {"input": 2, "unavailable": 3}
 FAILED = 4
+_STOPPED = Failure(kind="cancelled", message="stopped")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,15 +26,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
     try:
-        return _print(*_do(words), as_json)
+        with interrupt.listening():
+            answer, code = _do(words)
+        return _print(answer, code, as_json)
     except EngineError as e:
         return _fail(e.failure, as_json)
     except KeyboardInterrupt:
-        return _fail(Failure(kind="cancelled", message="stopped"), as_json)
+        return _fail(_STOPPED, as_json)
     except BrokenPipeError:  # the reader, such as `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as e:  # a traceback is no answer: scripts get JSON, people a line
+        if interrupt.stopped.is_set():
+            return _fail(_STOPPED, as_json)
         logging.getLogger(__name__).exception("a fault of the playground itself")
         return _fail(Failure(kind="failed", message=f"{type(e).__name__}: {e}"), as_json)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playground.cli import arguments
+from playground.cli import arguments, interrupt
 from playground.cli.answers import (
     Answer,
     BenchAnswer,
@@ -74,7 +74,7 @@ def _result(engine: Engine, request: RunRequest | BenchRequest, prefix: str = ""
     shown = sys.stderr.isatty()
     result = None
     try:
-        for result in engine.stream(request):
+        for result in engine.stream(request, interrupt.stopped):
             if shown and isinstance(result, Progress):
                 print(f"\r\x1b[K{prefix}{_line(result)}", end="", file=sys.stderr, flush=True)
     finally:

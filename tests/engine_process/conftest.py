@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from playground.engine.engine import Engine
@@ -25,3 +27,17 @@ class FaultyEngine(Engine):
 def engine():
     with FaultyEngine() as engine:
         yield engine
+
+
+def gone(process, seconds=5.0):
+    """Whether the process ends within `seconds` (one that waits to be reaped has ended)."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            with open(f"/proc/{process}/stat") as f:
+                if f.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False

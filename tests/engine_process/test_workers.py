@@ -15,7 +15,7 @@ from playground.engine.messages import EngineError, Progress, RunRequest
 from playground.engine.pool import last_words
 from playground.engine.worker import one_line
 from playground.settings import ROOT, Settings
-from tests.engine_process.conftest import FAULTS, FaultyEngine
+from tests.engine_process.conftest import FAULTS, FaultyEngine, gone
 
 
 def run(engine, kernel, **rest):
@@ -30,20 +30,6 @@ def failure(engine, kernel, **rest):
 
 def pid(engine):
     return int(run(engine, "fine").note)
-
-
-def gone(process, seconds=5.0):
-    """Whether the process ends within `seconds` (one that waits to be reaped has ended)."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            with open(f"/proc/{process}/stat") as f:
-                if f.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 REPLACED = [
