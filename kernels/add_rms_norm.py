@@ -126,7 +126,7 @@ def make_inputs(dims, draw):
     }
 
 
-def plan(inputs, config, target):
+def check(inputs):
     x, residual, weight = inputs["x"], inputs["residual"], inputs["weight"]
     need_min_rank(x, "x", 1)
     need_dtype(x, "x", FLOATS)
@@ -136,6 +136,10 @@ def plan(inputs, config, target):
     need_shape(weight, "weight", x.shape[-1:], "the last dimension of x")
     need_same_device(x=x, residual=residual, weight=weight)
     need_no_grad(x=x, residual=residual, weight=weight)
+
+
+def plan(inputs, config, target):
+    x, residual, weight = inputs["x"], inputs["residual"], inputs["weight"]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     new_residual = torch.empty_like(out)
     x, residual = as_rows(x), as_rows(residual)
@@ -220,6 +224,7 @@ SPEC = KernelSpec(
     dtypes=("bfloat16", "float16", "float32"),
     outputs=(Output("out"), Output("new_residual")),
     make_inputs=make_inputs,
+    check=check,
     plan=plan,
     configs=configs,
     cost=cost,
@@ -256,13 +261,12 @@ SPEC = KernelSpec(
             dims={"rows": 64, "n": 3000},
         ),
         Bug(
-            "Sum in low precision",
-            find="    total = total.to(tl.float32)\n    mean_square = tl.sum(total * total, axis=1, keep_dims=True)",
-            replace="    mean_square = tl.sum(total * total, axis=1, keep_dims=True).to(tl.float32)",
-            hint="In which dtype are the squares added up?",
-            symptom="the scale is off by the rounding of a 16-bit sum",
-            dims={"rows": 64, "n": 4096},
-            dtype="float16",
+            "Residual handed on unchanged",
+            find="tl.store(new_residual_ptr + rows * n_cols + cols, total, mask=mask)",
+            replace="tl.store(new_residual_ptr + rows * n_cols + cols, residual, mask=mask)",
+            hint="What does the next layer add to?",
+            symptom="out is right, and the next layer goes on from the old residual",
+            dims={"rows": 64, "n": 3000},
         ),
     ),
 )

@@ -97,7 +97,7 @@ def make_inputs(dims, draw):
     }
 
 
-def plan(inputs, config, target):
+def check(inputs):
     x, weight, bias = inputs["x"], inputs["weight"], inputs["bias"]
     need_min_rank(x, "x", 1)
     need_dtype(x, "x", FLOATS)
@@ -106,6 +106,10 @@ def plan(inputs, config, target):
         need_shape(tensor, name, x.shape[-1:], "the last dimension of x")
     need_same_device(x=x, weight=weight, bias=bias)
     need_no_grad(x=x, weight=weight, bias=bias)
+
+
+def plan(inputs, config, target):
+    x, weight, bias = inputs["x"], inputs["weight"], inputs["bias"]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     x = as_rows(x)
     n_rows, n_cols = x.shape
@@ -198,6 +202,7 @@ SPEC = KernelSpec(
     dtypes=("bfloat16", "float16", "float32"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
+    check=check,
     plan=plan,
     configs=configs,
     cost=cost,

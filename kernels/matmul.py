@@ -94,9 +94,9 @@ def matmul(a: torch.Tensor, b: torch.Tensor, precision: str | None = None) -> to
 
 
 def reference(a, b, precision=None):
-    if not (a.is_cuda and a.dtype == torch.float32 and precision):
-        return a @ b
     before = torch.backends.cuda.matmul.fp32_precision
+    if not (a.is_cuda and a.dtype == torch.float32 and precision) or precision == before:
+        return a @ b
     torch.backends.cuda.matmul.fp32_precision = precision
     try:
         return a @ b
@@ -109,13 +109,9 @@ def make_inputs(dims, draw):
 
 
 def _precision(inputs, target):
-    given = inputs.get("precision")
-    if given is None:
-        given = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-    if given not in ("ieee", "tf32"):
-        raise InputError(f'precision is {given!r}; choose "ieee", "tf32", or None for PyTorch\'s setting', "precision")
+    given = inputs.get("precision") or torch.backends.cuda.matmul.fp32_precision
     allowed = inputs["a"].dtype == torch.float32 and _no_tf32(target) is None
-    return given if allowed else "ieee"
+    return "tf32" if given == "tf32" and allowed else "ieee"
 
 
 def _no_tf32(target):
@@ -137,7 +133,7 @@ def _descriptor(tensor, block):
     return None
 
 
-def plan(inputs, config, target):
+def check(inputs):
     a, b = inputs["a"], inputs["b"]
     need_rank(a, "a", 2)
     need_rank(b, "b", 2)
@@ -146,6 +142,15 @@ def plan(inputs, config, target):
     need_shape(b, "b", (a.shape[1], b.shape[1]), "a's second dimension")
     need_same_device(a=a, b=b)
     need_no_grad(a=a, b=b)
+    precision = inputs.get("precision")
+    if precision not in (None, "ieee", "tf32"):
+        raise InputError(
+            f'precision is {precision!r}; choose "ieee", "tf32", or None for PyTorch\'s setting', "precision"
+        )
+
+
+def plan(inputs, config, target):
+    a, b = inputs["a"], inputs["b"]
     (m, k), n = a.shape, b.shape[1]
     out = torch.empty(m, n, dtype=a.dtype, device=a.device)
     meta = dict(config.meta)
@@ -304,6 +309,7 @@ SPEC = KernelSpec(
     dtypes=("bfloat16", "float16", "float32", "tf32"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
+    check=check,
     plan=plan,
     configs=configs,
     cost=cost,

@@ -93,7 +93,7 @@ def make_inputs(dims, draw):
     }
 
 
-def plan(inputs, config, target):
+def check(inputs):
     x, weight = inputs["x"], inputs["weight"]
     need_min_rank(x, "x", 1)
     need_dtype(x, "x", FLOATS)
@@ -101,6 +101,10 @@ def plan(inputs, config, target):
     need_shape(weight, "weight", x.shape[-1:], "the last dimension of x")
     need_same_device(x=x, weight=weight)
     need_no_grad(x=x, weight=weight)
+
+
+def plan(inputs, config, target):
+    x, weight = inputs["x"], inputs["weight"]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     x = as_rows(x)
     n_rows, n_cols = x.shape
@@ -197,6 +201,7 @@ SPEC = KernelSpec(
     dtypes=("bfloat16", "float16", "float32"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
+    check=check,
     plan=plan,
     configs=configs,
     cost=cost,

@@ -63,7 +63,7 @@ def make_inputs(dims, draw):
     return {"gate": draw.normal(*shape, std=2.0), "up": draw.normal(*shape)}
 
 
-def plan(inputs, config, target):
+def check(inputs):
     gate, up = inputs["gate"], inputs["up"]
     need_min_rank(gate, "gate", 1)
     need_dtype(gate, "gate", FLOATS)
@@ -71,6 +71,10 @@ def plan(inputs, config, target):
     need_same_dtype(up, "up", gate, "gate")
     need_same_device(gate=gate, up=up)
     need_no_grad(gate=gate, up=up)
+
+
+def plan(inputs, config, target):
+    gate, up = inputs["gate"], inputs["up"]
     out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     if gate.is_contiguous() and up.is_contiguous():
         gate, up = gate.reshape(1, -1), up.reshape(1, -1)
@@ -170,6 +174,7 @@ SPEC = KernelSpec(
     dtypes=("bfloat16", "float16", "float32"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
+    check=check,
     plan=plan,
     configs=configs,
     cost=cost,

@@ -170,12 +170,16 @@ def make_inputs(dims, draw):
     return {"x": draw.normal(dims["rows"], dims["n"], std=2.0)}
 
 
-def plan(inputs, config, target):
+def check(inputs):
     x = inputs["x"]
     need_min_rank(x, "x", 1)
     need_dtype(x, "x", FLOATS)
     need_same_device(x=x)
     need_no_grad(x=x)
+
+
+def plan(inputs, config, target):
+    x = inputs["x"]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     x = as_rows(x)
     n_rows, n_cols = x.shape
@@ -303,6 +307,7 @@ SPEC = KernelSpec(
     dtypes=("float32", "bfloat16", "float16"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
+    check=check,
     plan=plan,
     configs=configs,
     cost=cost,

@@ -253,6 +253,7 @@ class KernelSpec:
     default      the shape a CPU answers at once
     variant_of   the kernel that this one is a teaching variant of
     unsupported  (dtype, target) -> the reason why it cannot run there, or None
+    check        inputs -> None; raises InputError. `run` calls it before `configs` and `plan` see what a person passed
     """
 
     name: str
@@ -278,6 +279,7 @@ class KernelSpec:
     in_place: Sequence[str] = ()
     variant_of: str | None = None
     unsupported: Callable[[str, Target], str | None] = lambda dtype, target: None
+    check: Callable[[Inputs], None] = lambda inputs: None
 
     def default_config(self, inputs: Inputs, target: Target) -> Config:
         return next(iter(self.configs(inputs, target)))
@@ -292,7 +294,8 @@ class KernelSpec:
     def run(self, config: Config | None = None, **inputs: Any) -> Any:
         """Plan and launch on the tensors given; one output comes bare, several as a tuple."""
         devices = (v.device for v in inputs.values() if isinstance(v, torch.Tensor))
-        target = Target.of(next(devices, torch.device("cpu")))  # without a tensor, `plan` says what is missing
+        target = Target.of(next(devices, torch.device("cpu")))  # without a tensor, `check` says what is missing
+        self.check(inputs)
         config = config or self.default_config(inputs, target)
         outputs = tuple(self.plan(inputs, config, target).run().values())
         return outputs[0] if len(outputs) == 1 else outputs

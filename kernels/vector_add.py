@@ -46,13 +46,17 @@ def make_inputs(dims, draw):
     return {"x": draw.normal(dims["n"]), "y": draw.normal(dims["n"])}
 
 
-def plan(inputs, config, target):
+def check(inputs):
     x, y = inputs["x"], inputs["y"]
     need_dtype(x, "x", FLOATS)
     need_shape(y, "y", x.shape, "x")
     need_same_dtype(y, "y", x, "x")
     need_same_device(x=x, y=y)
     need_no_grad(x=x, y=y)
+
+
+def plan(inputs, config, target):
+    x, y = inputs["x"], inputs["y"]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     launch = Launch(
         vector_add_kernel,
@@ -107,6 +111,7 @@ SPEC = KernelSpec(
     dtypes=("float32", "bfloat16", "float16"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
+    check=check,
     plan=plan,
     configs=configs,
     cost=cost,
@@ -135,7 +140,7 @@ SPEC = KernelSpec(
             replace="tl.program_id(0).to(tl.int64) * (BLOCK - 1) + tl.arange(0, BLOCK)",
             hint="Where should program 1 begin, and where does it?",
             symptom="blocks overlap, and the tail is never written",
-            dims={"n": 10_000},
+            dims={"n": 1_048_576},
         ),
     ),
 )
