@@ -104,17 +104,20 @@ def _kernel(kernel: KernelEntry) -> str:
 @text.register
 def _(answer: RunResult) -> str:
     rows = [row for name, provider in answer.providers.items() for row in _verdicts(name, provider)]
-    failed = answer.providers.get("triton")
-    reason = failed.failure if failed and failed.failure else ""
     return _join(
         _choice(answer.choice),
-        ("right" if answer.ok else "WRONG" if answer.outputs else "NO ANSWER") + f", {_source(answer.source)}\n",
+        f"{_headline(answer)}, {_source(answer.source)}\n",
         table(("provider", "output", "", "worst error", "bar", "ulps", "bar", ""), rows, right=(3, 4, 5, 6)),
-        reason,
         answer.out_of_bounds.message if answer.out_of_bounds else "",
         *(_first_wrong(name, verdict) for name, verdict in answer.outputs.items()),
         answer.note,
     )
+
+
+def _headline(answer: RunResult) -> str:
+    if answer.ok:
+        return "right"
+    return "WRONG" if answer.outputs else "OUT OF BOUNDS" if answer.out_of_bounds else "NO ANSWER"
 
 
 def _verdicts(name: str, provider: ProviderRun) -> list[Row]:
