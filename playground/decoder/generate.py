@@ -27,6 +27,7 @@ from playground.decoder.tokenizer import ChatTokenizer, Detokenizer
 from playground.decoder.weights import load_weights
 from playground.engine import execute, interpreter
 from playground.engine.job import Job
+from playground.engine.messages import Source
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CACHE_DTYPES = DTYPES | {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
@@ -122,6 +123,20 @@ class Decoder:
         assert isinstance(result, ChatResult)
         return result
 
+    def warm(self) -> None:
+        """Make what the first answer needs: kernels compiled, a prefill and a decode program recorded."""
+        tokens = [0] * min(self.batch.runner.chunk, self.batch.max_context - 2)
+        for prompt in (tokens, tokens[:1]):
+            conversation = self.batch.submit(prompt, limits=Limits(max_tokens=2))
+            while conversation.finish is None:
+                self.step()
+        self.batch.pool.drop_cached()
+        self.meter.forget()
+
+    def source(self) -> Source:
+        """Where this decoder's figures come from, now."""
+        return execute.source(Job(self.batch.runner.model.device, launches.INTERPRETED))
+
     def backend(self) -> str:
         """Which backend runs now: "torch", "interpreter", "triton", or "mixed" where kernels have been swapped."""
         providers = set(self.batch.runner.table.values())
@@ -156,6 +171,7 @@ class Answer:
         now, began = time.perf_counter(), conversation.submitted
         first = conversation.first_token or now
         model = decoder.batch.runner.model
+        held = len(conversation.tokens) - bool(conversation.answer)  # the last token drawn was never read
         return ChatResult(
             text="".join(self._text),
             ids=tuple(conversation.answer),
@@ -165,11 +181,11 @@ class Answer:
             first_token_ms=1e3 * (first - began),
             seconds=(conversation.last_token or now) - began,
             finish=conversation.finish,  # type: ignore[arg-type]
-            kv_cache=stats.kv_stats(model, decoder.batch.pool, len(conversation.tokens) - bool(conversation.answer)),
+            kv_cache=stats.kv_stats(model, decoder.batch.pool.view(), held),
             backend=decoder.backend(),
             model=decoder.config.name,
             seed=self._request.seed,
-            source=execute.source(Job(model.device, launches.INTERPRETED)),
+            source=decoder.source(),
         )
 
 

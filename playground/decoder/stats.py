@@ -7,14 +7,13 @@ from collections import deque
 from statistics import median
 
 from playground.decoder.batch import Batch
-from playground.decoder.cache import PagePool
+from playground.decoder.cache import PoolView
 from playground.decoder.conversation import Conversation, StepTime
 from playground.decoder.messages import ChatStats, ConversationStats, KvStats, PageMap
 from playground.decoder.model import Model
 
 LATELY = 1.0  # seconds that "now" covers
 KEPT = 512  # steps remembered
-LETTER = {"used": "u", "cached": "c", "free": "f"}
 
 
 class Meter:
@@ -28,6 +27,11 @@ class Meter:
         self._steps.append(step)
         if step.kind == "decode":
             self.tokens += step.tokens
+
+    def forget(self) -> None:
+        """What came so far does not count: it was a warm-up."""
+        self.tokens = 0
+        self._steps.clear()
 
     def tokens_per_second(self, now: float) -> float:
         """Of all conversations, over the last second."""
@@ -46,13 +50,11 @@ class Meter:
         return next((s.tokens for s in reversed(self._steps) if s.kind == "prefill"), 0)
 
 
-def kv_stats(model: Model, pool: PagePool, tokens: int | None = None) -> KvStats:
+def kv_stats(model: Model, view: PoolView, tokens: int | None = None) -> KvStats:
     """Of all used pages, or of one conversation that has `tokens` in the cache."""
-    config, size = model.config, model.store.keys.element_size()
-    views = pool.view()
-    used = [view for view in views if view.state == "used"]
-    alone = tokens is not None
-    held = sum(view.fill for view in used) if tokens is None else tokens
+    config, store = model.config, model.store
+    size, page_size = store.keys.element_size(), store.keys.shape[3]
+    held = sum(view.fill[page] for page in view.owners) if tokens is None else tokens
     per_token = config.kv_bytes_per_token(size)
     return KvStats(
         layers=config.layers,
@@ -61,25 +63,24 @@ def kv_stats(model: Model, pool: PagePool, tokens: int | None = None) -> KvStats
         element_bytes=size,
         tokens=held,
         bytes_used=per_token * held,
-        bytes_reserved=model.store.nbytes,
+        bytes_reserved=store.nbytes,
         mha_bytes=per_token * held * config.group,
-        page_size=pool.page_size,
-        pages=len(views),
-        pages_used=-(-held // pool.page_size) if alone else len(used),
-        pages_cached=sum(view.state == "cached" for view in views),
-        pages_free=sum(view.state == "free" for view in views),
-        pages_shared=sum(len(view.owners) > 1 for view in views),
+        page_size=page_size,
+        pages=len(view.fill),
+        pages_used=len(view.owners) if tokens is None else -(-held // page_size),
+        pages_cached=view.states.count("c"),
+        pages_free=view.states.count("f"),
+        pages_shared=sum(len(owners) > 1 for owners in view.owners.values()),
     )
 
 
-def page_map(pool: PagePool) -> PageMap:
-    views = pool.view()
-    names = tuple(dict.fromkeys(owner for view in views for owner in view.owners))
+def page_map(view: PoolView) -> PageMap:
+    names = tuple(dict.fromkeys(owner for owners in view.owners.values() for owner in owners))
     index = {name: i for i, name in enumerate(names)}
     return PageMap(
-        states="".join(LETTER[view.state] for view in views),
-        fill=tuple(view.fill for view in views),
-        owners=tuple((view.id, *(index[owner] for owner in view.owners)) for view in views if view.owners),
+        states=view.states,
+        fill=tuple(view.fill),
+        owners=tuple((page, *(index[o] for o in owners)) for page, owners in sorted(view.owners.items())),
         names=names,
     )
 
@@ -107,7 +108,8 @@ def speed(steps: int, first: float | None, last: float | None) -> float:
 
 def chat_stats(batch: Batch, meter: Meter) -> ChatStats:
     model = batch.runner.model
-    kv = kv_stats(model, batch.pool)
+    view = batch.pool.view()
+    kv = kv_stats(model, view)
     decoding = batch.decoding
     read = sum(c.hold.length for c in decoding if c.hold) * model.config.kv_bytes_per_token(kv.element_bytes)
     weights = model.step_bytes
@@ -123,7 +125,7 @@ def chat_stats(batch: Batch, meter: Meter) -> ChatStats:
         bytes_per_step=weights + read,
         weight_bytes=weights,
         kv=kv,
-        map=page_map(batch.pool),
+        map=page_map(view),
         conversations=tuple(conversation_stats(c, state) for state, group in states for c in group),
         table=dict(batch.runner.table),
     )

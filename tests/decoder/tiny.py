@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
@@ -48,6 +49,10 @@ def folder(kind: str = "llama") -> Path:
             parameter.data.normal_(1.0 if "norm" in name else 0.0, 0.3)
     path = Path(tempfile.mkdtemp(prefix="tiny-llama-"))
     model.save_pretrained(path)
+    # Token 7 is the word "t7"; what is no such word is "t1".
+    tokenizer = Tokenizer(models.WordLevel({f"t{i}": i for i in range(101)}, unk_token="t1"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(path / "tokenizer.json"))
     return path
 
 

@@ -1,0 +1,146 @@
+"""Looks into a running conversation without changing it: where its last token attends, what a swapped kernel changes.
+
+Both repeat the reading of the last token whose keys are in the cache. The attention's weights are computed in
+PyTorch from the queries and the cached keys; the kernels never write them out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from playground.decoder.batch import Batch
+from playground.decoder.conversation import Conversation
+from playground.decoder.model import ForwardInputs, Model
+from playground.decoder.ops import OPS, gather
+from playground.decoder.runner import Row
+
+
+class EagerOps:
+    """A table of operations that computes at once, in PyTorch, writes nothing to the cache and keeps the queries."""
+
+    def __init__(self) -> None:
+        self.queries: list[torch.Tensor] = []
+
+    def begin_layer(self, index: int, *keep: torch.Tensor) -> None:
+        """Nothing is used again here, so nothing is given back."""
+
+    def __call__(self, name: str, **inputs: Any) -> Any:
+        op = OPS[name]
+        if op.group == "cache_write":
+            return None
+        if op.group == "attention":
+            self.queries.append(inputs["q"])
+        device = next(v.device for v in inputs.values() if isinstance(v, torch.Tensor))
+        out = {key: torch.empty(shape, dtype=dt, device=device) for key, (shape, dt) in op.outputs(inputs).items()}
+        op.torch(out, **inputs)
+        made = tuple(out.values())
+        return made[0] if len(made) == 1 else made
+
+
+def _last_read(conversation: Conversation) -> tuple[int, int]:
+    """The last token whose keys are in the cache, and its position."""
+    hold = conversation.hold
+    if hold is None or hold.length == 0:
+        raise LookupError(f"conversation {conversation.owner} has nothing in the cache now")
+    return conversation.tokens[hold.length - 1], hold.length - 1
+
+
+def _reread(conversation: Conversation) -> Row:
+    """The row of a step that reads that token once more: it writes what is there, and no page is missing."""
+    token, position = _last_read(conversation)
+    assert conversation.hold is not None
+    pages = [page.id for page in conversation.hold.pages]
+    return Row(token, position, pages, conversation.sampling, conversation.step)
+
+
+@torch.no_grad()
+def attention_mass(model: Model, conversation: Conversation) -> torch.Tensor:
+    """[layers, heads, pages]: the share of the last token's attention that falls on each page of its own, in order.
+
+    Raises LookupError where the conversation has nothing in the cache.
+    """
+    token, position = _last_read(conversation)
+    assert conversation.hold is not None
+    device, page_size = model.device, model.store.keys.shape[3]
+    pages = torch.tensor([page.id for page in conversation.hold.pages], device=device)[: position // page_size + 1]
+    batch = ForwardInputs(
+        ids=torch.tensor([token], device=device),
+        positions=torch.tensor([position], device=device),
+        slots=torch.tensor([-1], device=device),
+        block_table=pages[None].int(),
+        lengths=torch.tensor([position + 1], dtype=torch.int32, device=device),
+    )
+    ops = EagerOps()
+    model.forward(ops, batch)  # type: ignore[arg-type]
+    rows = [_mass(model, index, q[0], pages, position + 1) for index, q in enumerate(ops.queries)]
+    return torch.stack(rows)
+
+
+def _mass(model: Model, layer: int, q: torch.Tensor, pages: torch.Tensor, length: int) -> torch.Tensor:
+    """[heads, pages] of one layer. q [heads, head_dim]."""
+    cache, config = model.layer_cache(layer), model.config
+    keys = gather(cache["k_cache"], cache.get("k_scale"), pages, length, torch.float32).float()
+    grouped = q.float().view(config.kv_heads, config.group, config.head_dim)
+    scores = (grouped @ keys.transpose(1, 2)).flatten(0, 1) * config.head_dim**-0.5  # [heads, length]
+    weights = scores.softmax(-1)
+    page_size = cache["k_cache"].shape[2]
+    padded = torch.nn.functional.pad(weights, (0, len(pages) * page_size - length))
+    return padded.view(config.heads, len(pages), page_size).sum(-1)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """largest: absolute difference of two logits; kl: of the two distributions, in nats; ids: the likeliest of each."""
+
+    largest: float
+    kl: float
+    ids: tuple[int, int]
+
+
+@torch.no_grad()
+def compare(batch: Batch, conversation: Conversation, table: Mapping[str, str]) -> Difference:
+    """The logits after the last token that was read, as the batch runs now and with `table` swapped in.
+
+    What is in flight is to be looked at first (`batch.drain`). Raises LookupError.
+    """
+    row = _reread(conversation)
+    runner, before = batch.runner, dict(batch.runner.table)
+    seen = []
+    # The last run is again the first table's, so the cache is left as it was.
+    for choice in (before, {**before, **table}, before):
+        batch.swap(choice)
+        runner.prepare(1)
+        runner.rows.load([row])
+        seen.append(runner.decode(1)["logits"][0].double())
+    mine, other = (logits.log_softmax(-1) for logits in seen[:2])
+    return Difference(
+        largest=float((seen[0] - seen[1]).abs().max()),
+        kl=float((mine.exp() * (mine - other)).sum()),
+        ids=(int(mine.argmax()), int(other.argmax())),
+    )
+
+
+@torch.no_grad()
+def profile(batch: Batch, rows: int | None = None) -> tuple[int, dict[str, float], float]:
+    """(rows, seconds of a step by kernel, seconds of an undivided step); rows that nobody has are padding.
+
+    What is in flight is to be looked at first (`batch.drain`).
+    """
+    runner = batch.runner
+    count = min(rows or max(1, len(batch.decoding)), batch.max_batch)
+    live = [_reread(c) for c in batch.decoding][:count]
+    batch.swap({})  # the next step loads its rows anew
+    runner.prepare(count)
+    times = []
+    for _ in range(3):
+        runner.rows.load(live)
+        began = time.perf_counter()
+        runner.decode(count)["ids"].tolist()
+        times.append(time.perf_counter() - began)
+    runner.rows.load(live)
+    return count, runner.decode_program(count).profile(), min(times)

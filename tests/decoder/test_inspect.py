@@ -1,0 +1,80 @@
+"""What the panel shows of a running conversation, against transformers; looking must change nothing."""
+
+import pytest
+import torch
+
+from playground.decoder import inspect, stats
+from playground.decoder.conversation import Limits
+from tests.decoder import tiny
+from tests.decoder.test_batch import prompt
+
+
+@pytest.fixture
+def running():
+    batch = tiny.make_batch()
+    conversation = batch.submit(prompt(1, 21), limits=Limits(max_tokens=30), owner="ada")
+    for _ in range(6):
+        batch.step()
+    return batch, conversation
+
+
+def test_attention_mass_is_the_softmax_summed_over_pages(running):
+    batch, conversation = running
+    got = inspect.attention_mass(batch.runner.model, conversation)
+    read = conversation.tokens[: conversation.hold.length]
+    model = tiny.reference("llama", torch.float64)
+    model.set_attn_implementation("eager")
+    weights = model(torch.tensor([read]), output_attentions=True).attentions
+    for layer, expected in enumerate(weights):
+        last = expected[0, :, -1]  # [heads, tokens]
+        pages = torch.stack([part.sum(-1) for part in last.split(8, dim=-1)], dim=-1)
+        torch.testing.assert_close(got[layer].double(), pages, rtol=1e-4, atol=1e-6)
+
+
+def test_looking_changes_no_token(running):
+    batch, conversation = running
+    inspect.attention_mass(batch.runner.model, conversation)
+    inspect.profile(batch)
+    same = inspect.compare(batch, conversation, {"norm": "torch"})
+    assert same.largest == 0 and same.kl == 0 and same.ids[0] == same.ids[1]
+    tiny.finish(batch)
+    assert conversation.answer == tiny.expected_answer(prompt(1, 21), 30)
+
+
+def test_nothing_to_look_at_is_said():
+    batch = tiny.make_batch()
+    with pytest.raises(LookupError, match="nothing in the cache"):
+        inspect.attention_mass(batch.runner.model, batch.submit([3, 4], owner="bob"))
+
+
+def test_a_profile_accounts_for_every_operation(running):
+    batch, _ = running
+    rows, kernels, whole = inspect.profile(batch)
+    assert rows == 1 and whole > 0
+    assert {"torch linear", "torch decode_attention", "torch rope", "torch sample"} <= kernels.keys()
+
+
+def test_the_cache_equation_is_filled_in(running):
+    batch, conversation = running
+    kv = stats.kv_stats(batch.runner.model, batch.pool.view())
+    assert kv.tokens == conversation.hold.length == 26
+    assert kv.bytes_used == 2 * 2 * 2 * 16 * 4 * 26
+    assert kv.mha_bytes == 2 * kv.bytes_used
+    assert kv.equation == "2 × 2 × 2 × 16 × 4 × 26 = 13,312 bytes"
+    assert kv.pages_used == 4 and kv.bytes_reserved == 2 * 2 * 2 * 16 * 4 * 64 * 8
+
+
+def test_figures_of_a_running_batch():
+    meter = stats.Meter()
+    batch = tiny.make_batch()
+    batch._on_step = meter
+    first = batch.submit(prompt(1, 10), limits=Limits(max_tokens=30), owner="ada")
+    for _ in range(4):
+        batch.step()
+    batch.submit(prompt(2, 10), owner="bob")
+    got = stats.chat_stats(batch, meter)
+    assert [(c.owner, c.state, c.answer) for c in got.conversations] == [("bob", "waiting", 0), ("ada", "decode", 5)]
+    assert got.tokens == 4 and got.batch == 1 and got.waiting == 1 and got.prefill_tokens == 10
+    assert got.bytes_per_step - got.weight_bytes == first.hold.length * 2 * 2 * 2 * 16 * 4
+    assert got.map.states.count("u") == 2 and got.map.names == ("ada",)
+    assert got.decode_ms > 0 and got.tokens_per_second > 0
