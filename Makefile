@@ -14,7 +14,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all test-older lint format gpu record record-check fuzz
+.PHONY: help install run test test-all test-older lint format gpu record record-check screenshots fuzz
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -65,6 +65,9 @@ record: $(GPU_READY)  ## on a GPU: measure every kernel into assets/recordings
 
 record-check: $(READY)  ## list the recordings whose kernels have changed since
 	@$(PY) -m playground record-check
+
+screenshots: $(READY)  ## take the README's screenshots from the real page
+	@$(PY) -m tools.screenshots
 
 fuzz: $(READY)  ## thousands of random kernels on the native CPU path
 	@$(PY) -m tests.native.fuzz
