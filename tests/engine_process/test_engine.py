@@ -84,6 +84,7 @@ def test_stopping_one_that_waits_lets_the_others_move_up(engine):
     third.until(lambda: third.places)
     second.cancel.set()
     second.done()
+    third.until(lambda: third.places == [2, 1])
     assert first.is_alive()
     assert (second.failure.kind, second.failure.message) == ("cancelled", "stopped while it was waiting")
     assert third.done().places == [2, 1]
