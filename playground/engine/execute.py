@@ -95,8 +95,6 @@ def data_dtype(dtype: str, job: Job) -> tuple[str, list[str]]:
     """The dtype that the data really has, and what to say where it is not the one asked for."""
     if job.interpreted and dtype == "bfloat16":
         return "float32", ["float32 stood in for bfloat16, whose sums and products the interpreter gets wrong"]
-    if job.device.type == "cpu" and dtype == "tf32":
-        return dtype, ["a CPU's own float32 products are full float32; TF32 is what the kernel makes of them"]
     return dtype, []
 
 

@@ -1,0 +1,210 @@
+"""Times and what is made of them: clocks against a known wait, figures by hand, and no time without a verdict."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import torch
+
+from kernels.spec import Cost
+from playground.engine import bench, execute, host, roofs, timing
+from playground.engine.bench import Measured
+from playground.engine.job import Job
+from playground.engine.messages import BenchRequest, BenchResult, EngineError, OutputVerdict, Roofs, Source, Times
+
+CPU = torch.device("cpu")
+SOURCE = Source(kind="measured", device="this one", date="2026-01-01")
+PEAKS = Roofs(copy_gbps=10.0, matmul_tflops={"float32": 0.1, "bfloat16": 0.4}, source=SOURCE)
+
+
+@pytest.fixture(autouse=True)
+def given_roofs(monkeypatch):
+    """Roofs known beforehand: measuring them takes seconds, and is a test of its own."""
+    monkeypatch.setattr(roofs, "roofs", lambda job: PEAKS)
+
+
+def run(**asked) -> BenchResult:
+    asked.setdefault("dims", {"n": 4096})
+    request = BenchRequest(kernel="vector_add", quick=True, **{"baselines": (), **asked})
+    return bench.bench(request, Job(CPU))
+
+
+def times(us: float) -> Times:
+    return Times(p20=us, p50=us, p80=us)
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("way", ["cold", "warm", "launched"])
+def test_a_known_wait_is_measured_as_that_wait(way):
+    clock = timing.CpuTimer(CPU, seconds=0.05)
+    found = timing.percentiles(getattr(clock, way)(lambda: time.sleep(0.004)))
+    assert 4000 <= found.p20 <= found.p50 <= found.p80 and found.p20 < 8000
+
+
+def test_percentiles_are_by_nearest_rank():
+    assert timing.percentiles(range(1, 101)) == Times(p20=20, p50=50, p80=80)
+    assert timing.percentiles([7.0]) == Times(p20=7, p50=7, p80=7)
+    assert timing.percentiles([3.0, 1.0]) == Times(p20=1, p50=1, p80=3)
+
+
+def test_cold_goes_through_a_buffer_before_each_call_and_warm_does_not():
+    clock = timing.CpuTimer(CPU, seconds=0.01)
+    seen: list[int] = []
+    clock.cold(lambda: seen.append(int(clock._flush[0])))
+    assert len(set(seen[-3:])) == 3  # the buffer has changed between any two timed calls
+    before = int(clock._flush[0])
+    clock.warm(lambda: None)
+    assert int(clock._flush[0]) == before
+
+
+def test_the_flushing_buffer_is_as_large_as_the_cache_but_never_takes_the_memory(monkeypatch):
+    monkeypatch.setattr(host, "last_level_cache", lambda device: 2**34)
+    monkeypatch.setattr(host, "available_bytes", lambda device: 2**26)
+    assert timing.CpuTimer(CPU)._flush.nbytes == 2**24
+
+
+# Figures
+
+
+def test_every_figure_follows_from_the_times_and_the_cost():
+    result = run(dims={"n": 100_000})
+    assert result.ok and result.bytes_moved == 12 * 100_000 and result.flops == 100_000
+    assert result.bound == "memory" and result.floor_us == pytest.approx(1_200_000 / 10e9 * 1e6)
+    for name in ("triton", "eager"):
+        own = result.providers[name]
+        assert own.ok and own.method == "warm cache" and own.us == own.warm_us and own.graph_us is None
+        assert own.gbps == pytest.approx(1_200_000 / (own.us.p50 * 1e-6) / 1e9)
+        assert own.tflops == pytest.approx(100_000 / (own.us.p50 * 1e-6) / 1e12)
+        assert own.share_of_peak == pytest.approx(result.floor_us / own.us.p50)
+        assert own.speedup == pytest.approx(result.providers["eager"].us.p50 / own.us.p50)
+        assert own.ulps == 0.5 and own.calls >= 13
+    assert result.source.kind == "measured" and result.source.device == host.name(CPU)
+    assert BenchResult.model_validate_json(result.model_dump_json()) == result
+
+
+@pytest.mark.parametrize(
+    "cost,dtype,expected",
+    [
+        (Cost(6000, 4000, 10), "float32", ("memory", 1.0)),  # 10 KB at 10 GB/s
+        (Cost(6000, 4000, 10**6), "float32", ("compute", 10.0)),  # 1 MFLOP at 0.1 TFLOP/s
+        (Cost(6000, 4000, 10**6), "bfloat16", ("compute", 2.5)),
+        (Cost(6000, 4000, 10**6), "float16", ("compute", 10.0)),  # no roof of its own: float32's
+        (Cost(0, 0, 0), "float32", ("memory", 0.0)),
+    ],
+)
+def test_floor_is_the_roof_that_binds(cost, dtype, expected):
+    bound, us = bench.floor(cost, PEAKS, dtype)
+    assert (bound, us) == (expected[0], pytest.approx(expected[1]))
+
+
+def test_more_than_the_roof_says_why():
+    verdict = OutputVerdict(ok=True, error=0, bar=1, rms_error=0, rms_bar=1, ulps=0.5, ulps_bar=1)
+    own = Measured({name: times(2.0) for name in ("cold_us", "warm_us", "launch_us")}, 3, outputs={"out": verdict})
+    faster = bench._figures(own, own, "warm_us", Cost(10, 10, 1), floor_us=3.0)
+    assert faster.share_of_peak == 1.5 and "served from cache" in faster.note
+    assert bench._figures(own, own, "warm_us", Cost(10, 10, 1), floor_us=1.0).note == ""
+
+
+def test_a_kernel_is_short_where_its_launch_takes_as_long():
+    def made(kernel: float, launch: float) -> dict[str, Times]:
+        return {"cold_us": times(kernel), "warm_us": times(kernel), "launch_us": times(launch)}
+
+    assert bench.is_short(made(5, 30)) and not bench.is_short(made(500, 530))
+
+
+def test_one_method_is_quoted_for_all_and_a_peer_without_it_names_its_own():
+    cold_only = Measured({"cold_us": times(9.0), "warm_us": times(8.0), "launch_us": times(40.0)}, 3)
+    both = Measured({**cold_only.times, "graph_us": times(4.0)}, 3, graph=bench.GRAPH_COLD)
+    gpu = torch.device("cuda:0")
+    assert bench.headline({"triton": both, "eager": cold_only}, gpu) == "graph_us"
+    assert bench.headline({"triton": cold_only, "eager": both}, gpu) == "cold_us"
+    assert bench.headline({"triton": both}, CPU) == "warm_us"
+    mine = bench._figures(both, cold_only, "graph_us", Cost(1, 1, 1), 0.1)
+    assert mine.method == bench.GRAPH_COLD and mine.us.p50 == 4.0
+    assert mine.speedup is None  # a graph's time is never divided by a call's
+    theirs = bench._figures(cold_only, cold_only, "graph_us", Cost(1, 1, 1), 0.1)
+    assert theirs.method == bench.COLD and theirs.us.p50 == 9.0 and theirs.speedup == 1.0
+
+
+# No time without a verdict
+
+
+def test_a_planted_bug_gets_no_time():
+    result = run(bug="Wrong offset", dims={})
+    own = result.providers["triton"]
+    assert not result.ok and own.us is own.warm_us is None and "wrong, so not timed" in own.failure
+    assert result.providers["eager"].us is not None
+
+
+def test_an_answer_that_goes_wrong_while_it_is_timed_gets_no_time(monkeypatch):
+    """As in llm.c#852: right at first, wrong after the benchmark."""
+    plans = []
+    honest = execute.poison
+    monkeypatch.setattr(execute, "poison", lambda plan, inputs: (honest(plan, inputs), plans.append(plan)))
+    launched = timing.CpuTimer.launched
+
+    def spoil(clock, call):
+        plans[0].outputs["out"][7] = 100.0
+        return launched(clock, call)
+
+    monkeypatch.setattr(timing.CpuTimer, "launched", spoil)
+    own = run().providers["triton"]
+    assert not own.ok and own.us is None and "wrong after the benchmark" in own.failure
+
+
+def test_in_place_kernels_are_timed_on_copies_and_verified_on_fresh_ones():
+    request = BenchRequest(kernel="kv_cache_write", baselines=(), quick=True)
+    result = bench.bench(request, Job(CPU))
+    assert result.ok and result.providers["triton"].us is not None
+
+
+def test_the_interpreter_gives_no_times():
+    with pytest.raises(EngineError) as caught:
+        bench.bench(BenchRequest(kernel="vector_add"), Job(CPU, interpreted=True))
+    assert caught.value.failure.kind == "unavailable"
+
+
+def test_progress_comes_between_implementations():
+    told = []
+    bench.bench(
+        BenchRequest(kernel="vector_add", dims={"n": 64}, baselines=(), quick=True), Job(CPU, report=told.append)
+    )
+    assert [p.what for p in told][-2:] == ["timing triton", "timing eager"] and told[-1].total == 2
+
+
+def test_inputs_rotate_only_where_copies_are_like_the_first_and_not_too_many(monkeypatch):
+    monkeypatch.setattr(host, "last_level_cache", lambda device: 2**20)
+    for asked, expected in (
+        ({"dims": {"n": 2**16}}, 5),  # 2.5 MiB over 0.5 MiB
+        ({"dims": {"n": 2**22}}, 2),
+        ({"dims": {"n": 16}}, 0),
+        ({"edge": "Every second element"}, 0),
+    ):
+        with execute.prepare(BenchRequest(kernel="vector_add", **asked), Job(CPU)) as case:
+            found = bench.rotation(case)
+            assert len(found) == expected
+            assert all(torch.equal(inputs["x"], case.inputs["x"]) for inputs in found)
+            assert len({inputs["x"].data_ptr() for inputs in found}) == len(found)
+
+
+def test_cpu_roofs_are_positive_and_finite(monkeypatch):
+    monkeypatch.setitem(roofs.COPY_BYTES, "cpu", (2**22,))
+    monkeypatch.setitem(roofs.MATMUL_N, "cpu", (64,))
+    found = roofs._measure(Job(CPU))
+    figures = [found.copy_gbps, *found.matmul_tflops.values()]
+    assert set(found.matmul_tflops) == {"float32", "bfloat16"}
+    assert all(math.isfinite(f) and f > 0 for f in figures) and found.copy_gbps < 10_000
+
+
+def test_host_names_the_device_and_its_versions():
+    from playground.engine.messages import HostRequest
+
+    found = host.host(HostRequest(), Job(CPU))
+    assert found.kind == "cpu" and found.detail.endswith("no GPU") and found.arch == "cpu" and found.roofs is None
+    assert found.versions["torch"] == torch.__version__ and found.device
+    assert 2**28 < host.available_bytes(CPU) < found.memory_bytes < 2**44
+    assert host.host(HostRequest(), Job(CPU, interpreted=True)).kind == "interpreter"
