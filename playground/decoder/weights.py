@@ -114,9 +114,9 @@ def _layer(get: _Checkpoint, prefix: str, config: DecoderConfig, put: Any) -> La
     hidden, ffn = config.hidden, config.ffn
     rows = {"q": q_rows, "k": kv_rows, "v": kv_rows}
     attn, mlp = prefix + "self_attn.", prefix + "mlp."
-    qkv = _join([get(f"{attn}{x}_proj.weight", n, hidden) for x, n in rows.items()])
-    gate_up = _join([get(f"{mlp}{x}_proj.weight", ffn, hidden) for x in ("gate", "up")])
-    qkv_bias = _join([get(f"{attn}{x}_proj.bias", n) for x, n in rows.items()]) if config.qkv_bias else None
+    qkv = torch.cat([get(f"{attn}{x}_proj.weight", n, hidden) for x, n in rows.items()])
+    gate_up = torch.cat([get(f"{mlp}{x}_proj.weight", ffn, hidden) for x in ("gate", "up")])
+    qkv_bias = torch.cat([get(f"{attn}{x}_proj.bias", n) for x, n in rows.items()]) if config.qkv_bias else None
     return LayerWeights(
         attn_norm=put(get(prefix + "input_layernorm.weight", hidden)),
         qkv=put(qkv),
@@ -129,15 +129,3 @@ def _layer(get: _Checkpoint, prefix: str, config: DecoderConfig, put: Any) -> La
         q_norm=put(get(attn + "q_norm.weight", config.head_dim)) if config.qk_norm else None,
         k_norm=put(get(attn + "k_norm.weight", config.head_dim)) if config.qk_norm else None,
     )
-
-
-def _join(parts: list[torch.Tensor]) -> torch.Tensor:
-    """The parts under one another: a view where the file holds them so (gate and up usually are), else a copy."""
-    first, end = parts[0], parts[0].data_ptr()
-    base = first.untyped_storage().data_ptr()
-    for part in parts:
-        if part.data_ptr() != end or part.untyped_storage().data_ptr() != base:
-            return torch.cat(parts)
-        end += part.nbytes
-    shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
-    return first.as_strided(shape, first.stride())
