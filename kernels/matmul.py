@@ -194,17 +194,17 @@ def _descriptor_launch(a, b, out, args, tiles, config, target):
 def configs(inputs, target):
     a, b = inputs["a"], inputs["b"]
     precision = _precision(inputs, target) if a.dtype == torch.float32 else "tensor cores"
+    seen = []
     for meta, num_warps, num_stages in _candidates(a.shape[0], b.shape[1], precision, target):
         block_m, block_n, block_k = meta[:3]
         stages = 2 if target.kind == "hip" else num_stages
         # Every stage holds a tile of a and of b; a descriptor's answer leaves through shared memory as well.
         needed = (block_m + block_n) * block_k * stages + (block_m * block_n if len(meta) == 5 else 0)
-        if needed * a.element_size() <= target.shared_bytes:
-            yield Config(
-                dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "FLATTEN"), meta, strict=False)),
-                num_warps,
-                stages,
-            )
+        named = zip(("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "FLATTEN"), meta, strict=False)
+        each = Config(dict(named), num_warps, stages)
+        if needed * a.element_size() <= target.shared_bytes and each not in seen:
+            seen.append(each)
+            yield each
 
 
 def _candidates(m, n, precision, target):
@@ -227,11 +227,13 @@ def _candidates(m, n, precision, target):
         ):
             yield (block_m, block_n, block_k, 8), num_warps, 2
         return
-    if m * n < 64 * 64 * target.num_sms:  # large tiles would leave multiprocessors idle
+    if m * n < 128 * 128 * target.num_sms:  # large tiles would leave multiprocessors idle
         yield (64, 64, 64, 8), 4, 3
+        yield (64, 64, 32, 8), 4, 4
     if target.capability >= 90 and precision != "tf32":
         yield (128, 256, 64, 8, 1), 8, 3
         yield (128, 256, 64, 8, 0), 8, 3
+        yield (256, 128, 64, 8, 1), 8, 3
         yield (128, 128, 64, 8, 1), 4, 4
         yield (128, 128, 64, 8, 0), 4, 4
         yield (128, 128, 128, 8, 0), 8, 3

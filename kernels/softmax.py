@@ -220,12 +220,16 @@ def _split(args, n_rows, pack, config, target):
 
 def configs(inputs, target):
     n_rows, n_cols = math.prod(inputs["x"].shape[:-1]), inputs["x"].shape[-1]
+    # Where few rows leave multiprocessors idle, smaller parts spread each over more of them.
+    parts = ((8192, 2, 4), (8192, 2, 8), (8192, 1, 8), (4096, 1, 4), (16384, 2, 16))
+    small = ((4096, 1, 8), (2048, 1, 4), (4096, 1, 4), (8192, 1, 8), (1024, 1, 4))
+    few = n_rows * 8 < target.num_sms
     split = [
         Config({"BLOCK_N": block, "BLOCKS": blocks}, num_warps)
-        for block, blocks, num_warps in ((8192, 2, 4), (8192, 1, 8), (4096, 1, 4), (4096, 2, 4), (16384, 2, 8))
+        for block, blocks, num_warps in (small if few else parts)
         if target.kind == "cuda" and n_rows and n_cols > block * blocks
     ]
-    if n_cols > 65_536 or (n_cols > MAX_BLOCK and n_rows < target.num_sms):
+    if n_cols > 65_536 or (n_cols > MAX_BLOCK and few):
         yield from split
         split = []
     if n_cols > MAX_BLOCK:
