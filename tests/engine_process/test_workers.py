@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -131,8 +132,14 @@ def test_a_worker_that_cannot_start_says_why(monkeypatch):
 def test_a_worker_outlives_the_thread_that_asked_for_it():
     """Linux sends the parent-death signal when the starting thread ends, not the process."""
     with FaultyEngine() as engine:
-        engine.warm()  # from a thread that ends at once
-        time.sleep(1)
+
+        def visit():
+            engine._lane("cpu").warm()
+            time.sleep(0.7)  # until the worker has asked for the signal
+
+        thread = threading.Thread(target=visit)
+        thread.start()
+        thread.join()
         started = engine._lanes["cpu"]._worker.pid
         assert not gone(started, 0.5)
         assert pid(engine) == started
