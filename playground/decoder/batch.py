@@ -176,8 +176,8 @@ class Batch:
         now = time.perf_counter()
         self._on_step(StepTime("prefill", sum(n for _, n in ready), now, now - began))
         for index, (conversation, count) in enumerate(ready):
-            start = conversation.tokens[conversation.hold.length :][:count]
-            self.pool.commit(conversation.hold, start)
+            start = conversation.tokens[conversation.held.length :][:count]
+            self.pool.commit(conversation.held, start)
             conversation.prefilled += count
             if conversation.pending == 0:
                 self._prompt_is_in(conversation, tokens[index], chances[index], now, out)
@@ -194,16 +194,14 @@ class Batch:
         return chosen
 
     def _chunk(self, conversation: Conversation, count: int) -> Chunk:
-        hold = conversation.hold
-        assert hold is not None
+        hold = conversation.held
         start = hold.length
         slots = [self.pool.slot(hold, position) for position in range(start, start + count)]
         return Chunk(conversation.tokens[start : start + count], start, slots, self._row(conversation, start + count))
 
     def _row(self, conversation: Conversation, length: int) -> Row:
         """The conversation as it stands when its first `length` tokens are in, the last of them being read now."""
-        hold = conversation.hold
-        assert hold is not None
+        hold = conversation.held
         pages = [page.id for page in hold.pages]
         return Row(conversation.tokens[length - 1], length - 1, pages, conversation.sampling, conversation.step)
 
@@ -214,7 +212,7 @@ class Batch:
         if conversation.finish or not self._has_context(conversation, out):
             return
         if not conversation.limits.cache:
-            self.pool.truncate(conversation.hold, 0, forget=True)
+            self.pool.truncate(conversation.held, 0, forget=True)
         else:
             self._prefilling.remove(conversation)
             self._decoding.append(conversation)
@@ -240,8 +238,7 @@ class Batch:
         """Pages for the next token of each row, and the device's rows as they should be. False: look again later."""
         ahead = 1 if self._flight else 0
         for index, conversation in enumerate(self._decoding):
-            hold = conversation.hold
-            assert hold is not None
+            hold = conversation.held
             if len(conversation.tokens) + ahead > self.max_context:
                 self._land(out)
                 self._settle(out)
@@ -284,7 +281,7 @@ class Batch:
             return False
         conversation.tokens = self._shortened(conversation.tokens, conversation.limits.keep)
         conversation.slides += 1
-        self.pool.close(conversation.hold)
+        self.pool.close(conversation.held)
         self._open(conversation)
         if conversation in self._decoding:
             self._decoding.remove(conversation)
@@ -324,8 +321,7 @@ class Batch:
         for conversation, token in zip(flight.conversations, tokens, strict=True):
             if conversation.finish or conversation not in self._decoding:
                 continue
-            hold = conversation.hold
-            assert hold is not None
+            hold = conversation.held
             self.pool.commit(hold, [conversation.tokens[hold.length]])
             self._take_token(conversation, token, flight.chances.get(conversation), now, out)
 
@@ -357,9 +353,8 @@ class Batch:
     def _make_room(self, conversation: Conversation, count: int, out: list[Emitted]) -> bool:
         """Pages for `count` more tokens, taken from younger conversations if need be. False: it has none for now."""
         while True:
-            assert conversation.hold is not None
             try:
-                self.runner.model.store.copy(self.pool.grow(conversation.hold, count))
+                self.runner.model.store.copy(self.pool.grow(conversation.held, count))
                 self._stale = True
                 return True
             except OutOfPages:

@@ -54,6 +54,12 @@ class Conversation:
         return len(self.answer)
 
     @property
+    def held(self) -> CachedSequence:
+        """Its hold, where it must have one."""
+        assert self.hold is not None
+        return self.hold
+
+    @property
     def pending(self) -> int:
         """Tokens whose keys are not in the cache yet."""
         return len(self.tokens) - (self.hold.length if self.hold else 0)

@@ -90,7 +90,7 @@ def _tensor(tensor: Any, fields: _Fields) -> tuple[str, torch.Tensor]:
 
 def _own(values: np.ndarray) -> torch.Tensor:
     """A tensor of its own memory where the values are still the mapped file's."""
-    return torch.from_numpy(np.require(values, requirements="CW"))
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def _half_split(values: np.ndarray, heads: int) -> np.ndarray:

@@ -53,8 +53,7 @@ def _last_read(conversation: Conversation) -> tuple[int, int]:
 def _reread(conversation: Conversation) -> Row:
     """The row of a step that reads that token once more: it writes what is there, and no page is missing."""
     token, position = _last_read(conversation)
-    assert conversation.hold is not None
-    pages = [page.id for page in conversation.hold.pages]
+    pages = [page.id for page in conversation.held.pages]
     return Row(token, position, pages, conversation.sampling, conversation.step)
 
 
@@ -65,9 +64,8 @@ def attention_mass(model: Model, conversation: Conversation) -> torch.Tensor:
     Raises LookupError where the conversation has nothing in the cache.
     """
     token, position = _last_read(conversation)
-    assert conversation.hold is not None
     device, page_size = model.device, model.store.keys.shape[3]
-    pages = torch.tensor([page.id for page in conversation.hold.pages], device=device)[: position // page_size + 1]
+    pages = torch.tensor([page.id for page in conversation.held.pages], device=device)[: position // page_size + 1]
     batch = ForwardInputs(
         ids=torch.tensor([token], device=device),
         positions=torch.tensor([position], device=device),

@@ -7,6 +7,7 @@ an answer means running another program on the same buffers.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -169,12 +170,10 @@ class Runner:
 
     def _load_chunks(self, chunks: Sequence[Chunk], size: int) -> None:
         self._prompt.load([c.row for c in chunks])
-        ids, positions, slots, starts = [], [], [], [0]
-        for chunk in chunks:
-            ids += chunk.tokens
-            positions += range(chunk.start, chunk.start + len(chunk.tokens))
-            slots += chunk.slots
-            starts.append(len(ids))
+        ids = [token for chunk in chunks for token in chunk.tokens]
+        positions = [chunk.start + i for chunk in chunks for i in range(len(chunk.tokens))]
+        slots = [slot for chunk in chunks for slot in chunk.slots]
+        starts = [0, *itertools.accumulate(len(chunk.tokens) for chunk in chunks)]
         pad = size - len(ids)
         self._tokens["ids"][:size] = torch.tensor(ids + [0] * pad)
         self._tokens["positions"][:size] = torch.tensor(positions + [0] * pad)

@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
 from playground.decoder import inspect, stats
 from playground.decoder.config import ModelError
@@ -119,10 +120,9 @@ class Server:
         if isinstance(request, AttentionRequest):
             conversation = self._find(request.owner)
             mass = inspect.attention_mass(self._batch.runner.model, conversation)
-            assert conversation.hold is not None
-            pages = tuple(page.id for page in conversation.hold.pages[: mass.shape[2]])
+            pages = tuple(page.id for page in conversation.held.pages[: mass.shape[2]])
             rows = tuple(tuple(tuple(head) for head in layer) for layer in mass.tolist())
-            return AttentionResult(owner=request.owner, tokens=conversation.hold.length, pages=pages, mass=rows)
+            return AttentionResult(owner=request.owner, tokens=conversation.held.length, pages=pages, mass=rows)
         if isinstance(request, CompareRequest):
             _need_groups(request.table)
             found = inspect.compare(self._batch, self._find(request.owner), request.table)
@@ -166,7 +166,7 @@ class Server:
             self._sender.send(Stats(stats=stats.chat_stats(self._batch, self._decoder.meter)))
 
 
-def _need_groups(table: dict[str, str]) -> None:
+def _need_groups(table: Mapping[str, str]) -> None:
     for group in table:
         if group not in GROUPS:
             raise ModelError(f"there is no group of operations named {group!r}; there are {', '.join(GROUPS)}")
