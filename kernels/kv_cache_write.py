@@ -31,6 +31,7 @@ from kernels.checks import (
     need_shape,
 )
 from kernels.codes import LARGEST, code_reference, need_fp8, scale_of, scale_reference, to_code
+from kernels.paged_kv import need_scales, padded_pages
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
@@ -170,23 +171,6 @@ def check(k, v, k_cache, v_cache, slots, k_scale=None, v_scale=None):
     need_no_grad(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
 
 
-def need_scales(k_cache, k_scale, v_scale):
-    """Eight-bit caches come with two scales [pages, kv_heads, page_size], others without."""
-    if k_cache.dtype not in LARGEST:
-        need_dtype(k_cache, "k_cache", (*FLOATS, *LARGEST))
-        if k_scale is not None or v_scale is not None:
-            raise InputError(f"k_scale is given and k_cache is {k_cache.dtype}; pass it for int8 and fp8 only", "k_scale")
-        return
-    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
-        if scale is None:
-            raise InputError(f"{name} is missing; a cache of {k_cache.dtype} needs float32 scales", name)
-        need_shape(scale, name, k_cache.shape[:3], "k_cache")
-        need_dtype(scale, name, (torch.float32,))
-        need_same_device(k_cache=k_cache, **{name: scale})
-    if k_scale.stride() != v_scale.stride():
-        raise InputError("v_scale has other strides than k_scale: make both contiguous", "v_scale")
-
-
 def plan(inputs, config, target):
     k_scale, v_scale = inputs.get("k_scale"), inputs.get("v_scale")
     k, v, k_cache, v_cache, slots = (inputs[name] for name in ("k", "v", "k_cache", "v_cache", "slots"))
@@ -265,14 +249,6 @@ def _sliced_qkv(inputs):
     return {**inputs, "k": qkv[:, k.shape[1] : 2 * k.shape[1]], "v": qkv[:, 2 * k.shape[1] :]}
 
 
-def _padded_pages(inputs):
-    def padded(cache):
-        wide = torch.nn.functional.pad(cache, (0, 8, 0, 3))
-        return wide[:, :, : cache.shape[2], : cache.shape[3]]
-
-    return {**inputs, "k_cache": padded(inputs["k_cache"]), "v_cache": padded(inputs["v_cache"])}
-
-
 _SMALL = {"tokens": 21, "kv_heads": 3, "head_dim": 64, "page_size": 16}
 
 SPEC = KernelSpec(
@@ -309,7 +285,7 @@ SPEC = KernelSpec(
     edges=(
         Edge("Skipped tokens", "a slot of -1 writes nothing", _SMALL, _skip_some),
         Edge("Slices of qkv", "k and v are slices: strides, not widths", _SMALL, _sliced_qkv),
-        Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, _padded_pages),
+        Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Page of one", "page_size=1: every slot is a page", {**_SMALL, "page_size": 1}),
         Edge("Odd head", "head_dim=40: a mask on the lanes", {**_SMALL, "head_dim": 40}),
         Edge("No tokens", "tokens=0: nothing to do", {**_SMALL, "tokens": 0}),

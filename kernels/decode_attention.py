@@ -1,0 +1,395 @@
+"""Attention of one new query per sequence over a paged KV cache: the kernel of every decode step.
+
+    out[s, h] = softmax(scale * q[s, h] . K[s, h / group]) V[s, h / group]        over lengths[s] tokens
+
+One query meets thousands of keys, so there is nothing to compute with: two operations for each byte of the cache. All
+that counts is to read K and V once, at full bandwidth. Two ideas serve that.
+
+Split the length ("flash decoding"): one program per (sequence, kv head) would leave a GPU idle at batch 1, so each
+takes SPLIT_KV tokens only, and leaves its unnormalised sum, maximum and sum of exponentials; a second, tiny kernel
+joins them. The grid depends on the shapes alone, never on a length's value, so a captured CUDA graph serves any
+context: programs beyond a sequence's end find nothing to do.
+
+Group the heads: the query heads that share a kv head (GQA) are the rows of one small matrix, so the cache is read
+once for all of them; a group of any size is padded to BLOCK_G rows. With int8 or fp8 caches the scales multiply the
+scores and the weights instead of the tiles of K and V.
+
+What to look at: bytes per second against the measured bandwidth, and what a batch of 1 changes about the split.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.checks import need_shape
+from kernels.online_softmax import LOG2E, normalised
+from kernels.paged_kv import check_paged, gather_pages, padded_pages, paged_args, paged_block
+from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import next_power_of_2 as pow2
+
+
+@triton.jit
+def decode_attention_kernel(
+    q_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, block_table_ptr, lengths_ptr, out_ptr, acc_ptr, stats_ptr,
+    scale_log2, capacity, n_kv_heads, n_splits, stride_qs, stride_qh, stride_qd, stride_bs,
+    stride_kp, stride_kh, stride_ks, stride_kd, stride_vp, stride_vh, stride_vs, stride_vd,
+    stride_sp, stride_sh, stride_ss, GROUP: tl.constexpr, PAGE_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr, ONE_SPLIT: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr,
+    SPLIT_KV: tl.constexpr,
+):  # fmt: skip
+    """Program (sequence, kv head, split), the split fastest: SPLIT_KV tokens for the GROUP heads of a kv head."""
+    pid = tl.program_id(0)
+    split = pid % n_splits
+    head = ((pid // n_splits) % n_kv_heads).to(tl.int64)
+    seq = (pid // n_splits // n_kv_heads).to(tl.int64)
+    first = split * SPLIT_KV
+    n = first + tl.arange(0, BLOCK_N)
+    table = block_table_ptr + seq * stride_bs
+    # Loaded together, so that three latencies pass at once: the length, the first page ids, the queries.
+    length = tl.minimum(tl.load(lengths_ptr + seq), capacity)
+    page = tl.load(table + n // PAGE_SIZE, mask=n < capacity, other=0)
+    g = tl.arange(0, BLOCK_G)
+    d = tl.arange(0, BLOCK_D)
+    rows = head * GROUP + g
+    mask = (g < GROUP)[:, None] & (d < HEAD_DIM)[None, :]  # [G, D]
+    at = seq * stride_qs + rows[:, None] * stride_qh + d[None, :] * stride_qd
+    q = tl.load(q_ptr + at, mask=mask, other=0.0)
+    k_ptr += head * stride_kh
+    v_ptr += head * stride_vh
+    if k_scale_ptr is not None:
+        k_scale_ptr += head * stride_sh
+        v_scale_ptr += head * stride_sh
+    m = tl.full([BLOCK_G], float("-inf"), tl.float32)
+    denom = tl.zeros([BLOCK_G], tl.float32)
+    acc = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
+    if SPLIT_KV == BLOCK_N:
+        acc, m, denom = paged_block(
+            q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, n % PAGE_SIZE, n < length, scale_log2,
+            stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd, stride_sp, stride_ss, HEAD_DIM, BLOCK_D,
+        )  # fmt: skip
+    else:
+        for start in range(first, tl.minimum(first + SPLIT_KV, length), BLOCK_N):
+            n = start + tl.arange(0, BLOCK_N)
+            page = tl.load(table + n // PAGE_SIZE, mask=n < capacity, other=0)
+            acc, m, denom = paged_block(
+                q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, n % PAGE_SIZE, n < length, scale_log2,
+                stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd, stride_sp, stride_ss,
+                HEAD_DIM, BLOCK_D,
+            )  # fmt: skip
+    row = seq * n_kv_heads * GROUP + rows  # of [seqs * heads]
+    if ONE_SPLIT:
+        tl.store(out_ptr + row[:, None] * HEAD_DIM + d[None, :], normalised(acc, denom), mask=mask)
+    else:
+        part = row * n_splits + split
+        some = first < length
+        tl.store(acc_ptr + part[:, None] * HEAD_DIM + d[None, :], acc, mask=mask & some)
+        tl.store(stats_ptr + 2 * part, m, mask=(g < GROUP) & some)
+        tl.store(stats_ptr + 2 * part + 1, denom, mask=(g < GROUP) & some)
+
+
+@triton.jit
+def join_splits_kernel(
+    acc_ptr, stats_ptr, lengths_ptr, out_ptr, n_splits, n_heads, HEAD_DIM: tl.constexpr, SPLIT_KV: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Program (row, block of head_dim): the splits of one query head, weighted by their maxima."""
+    row = tl.program_id(0).to(tl.int64)
+    s = tl.arange(0, BLOCK_S)
+    d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    used = (s < n_splits) & (s * SPLIT_KV < tl.load(lengths_ptr + row // n_heads))
+    part = row * n_splits + s
+    mask = used[:, None] & (d < HEAD_DIM)[None, :]  # [S, D]
+    acc = tl.load(acc_ptr + part[:, None] * HEAD_DIM + d[None, :], mask=mask, other=0.0)
+    m = tl.load(stats_ptr + 2 * part, mask=used, other=float("-inf"))
+    denom = tl.load(stats_ptr + 2 * part + 1, mask=used, other=0.0)
+    top = tl.max(m, axis=0)
+    weight = tl.where(used, tl.exp2(m - tl.where(top == float("-inf"), 0.0, top)), 0.0)
+    total = tl.sum(weight * denom, axis=0)
+    joined = tl.sum(acc * weight[:, None], axis=0) / tl.where(total == 0.0, 1.0, total)
+    tl.store(out_ptr + row * HEAD_DIM + d, joined, mask=d < HEAD_DIM)
+
+
+def decode_attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+    scale: float | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of one query per sequence over its first `lengths` tokens.
+
+    q: [seqs, heads, head_dim]; k_cache, v_cache: [pages, kv_heads, page_size, head_dim], heads a multiple of kv_heads;
+    block_table: int32 [seqs, max_pages], the page of each page_size tokens; lengths: int32 [seqs], at most
+    max_pages * page_size are read, a length of 0 gives zeros; scale: 1 / sqrt(head_dim) by default. int8 and fp8
+    caches come with k_scale, v_scale float32 [pages, kv_heads, page_size]. Returns [seqs, heads, head_dim], q's dtype.
+    Raises InputError.
+    """
+    return SPEC.run(
+        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths, scale=scale,
+        k_scale=k_scale, v_scale=v_scale,
+    )  # fmt: skip
+
+
+def reference(q, k_cache, v_cache, block_table, lengths, scale=None, k_scale=None, v_scale=None):
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    seqs, heads, head_dim = q.shape
+    kv_heads, page_size = k_cache.shape[1:3]
+    scale = head_dim**-0.5 if scale is None else scale
+    out = torch.zeros_like(q)
+    for seq, length in enumerate(lengths.tolist()):
+        n = min(length, block_table.shape[1] * page_size)
+        pages = block_table[seq, : -(-n // page_size)]
+        k = gather_pages(k_cache, k_scale, pages, n, wide)
+        v = gather_pages(v_cache, v_scale, pages, n, wide)
+        grouped = q[seq].to(wide).view(kv_heads, heads // kv_heads, head_dim)
+        weights = torch.softmax(grouped @ k.transpose(1, 2) * scale, dim=-1)
+        out[seq] = (weights @ v).reshape(heads, head_dim).to(q.dtype) if n else 0
+    return out
+
+
+def make_inputs(dims, draw):
+    seqs, context, page_size = dims["seqs"], dims["context"], dims["page_size"]
+    kv_heads = dims["kv_heads"]
+    max_pages = triton.cdiv(context, page_size)
+    cache = seqs * max_pages, kv_heads, page_size, dims["head_dim"]
+    return {
+        "q": draw.normal(seqs, kv_heads * dims["group"], dims["head_dim"]),
+        "k_cache": draw.normal(*cache),
+        "v_cache": draw.normal(*cache),
+        "block_table": draw.permutation(seqs * max_pages).view(seqs, max_pages).to(torch.int32),
+        "lengths": torch.full((seqs,), context, dtype=torch.int32, device=draw.device),
+    }
+
+
+def plan(inputs, config, target):
+    k_scale, v_scale, scale = (inputs.get(name) for name in ("k_scale", "v_scale", "scale"))
+    q, k_cache, v_cache, table, lengths = (
+        inputs[name] for name in ("q", "k_cache", "v_cache", "block_table", "lengths")
+    )
+    check_paged(target, q, k_cache, v_cache, table, lengths, k_scale, v_scale)
+    need_shape(table, "block_table", (q.shape[0], table.shape[1]), "q")
+    seqs, heads, head_dim = q.shape
+    kv_heads, page_size = k_cache.shape[1:3]
+    capacity = table.shape[1] * page_size
+    n_splits = max(triton.cdiv(capacity, config.meta["SPLIT_KV"]), 1)
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    parts = seqs * heads * n_splits if n_splits > 1 else 0
+    acc = torch.empty(parts, head_dim, dtype=torch.float32, device=q.device)
+    stats = torch.empty(parts, 2, dtype=torch.float32, device=q.device)
+    table, lengths = table if table.stride(-1) == 1 else table.contiguous(), lengths.contiguous()
+    args = {
+        "q_ptr": q,
+        "block_table_ptr": table,
+        "lengths_ptr": lengths,
+        "out_ptr": out,
+        "acc_ptr": acc,
+        "stats_ptr": stats,
+        "scale_log2": (head_dim**-0.5 if scale is None else scale) * LOG2E,
+        "capacity": capacity,
+        "n_kv_heads": kv_heads,
+        "n_splits": n_splits,
+        **{f"stride_q{d}": q.stride(i) for i, d in enumerate("shd")},
+        "stride_bs": table.stride(0),
+        **paged_args(k_cache, v_cache, k_scale, v_scale),
+        "GROUP": heads // kv_heads,
+        "ONE_SPLIT": n_splits == 1,
+    }
+    launches = [Launch(decode_attention_kernel, (seqs * kv_heads * n_splits,), args, config)]
+    if n_splits > 1:
+        launches.append(_join(acc, stats, lengths, out, n_splits, config, target))
+    return Plan(tuple(launches), {"out": out})
+
+
+def _join(acc, stats, lengths, out, n_splits, config, target):
+    seqs, heads, head_dim = out.shape
+    # At batch 1 a head is cut into four, so that more multiprocessors share the little work.
+    block_d = pow2(head_dim) if seqs * heads >= target.num_sms else min(pow2(head_dim), 32)
+    args = {
+        "acc_ptr": acc,
+        "stats_ptr": stats,
+        "lengths_ptr": lengths,
+        "out_ptr": out,
+        "n_splits": n_splits,
+        "n_heads": heads,
+        "HEAD_DIM": head_dim,
+        "SPLIT_KV": config.meta["SPLIT_KV"],
+    }
+    join = Config({"BLOCK_S": pow2(n_splits), "BLOCK_D": block_d}, num_warps=4)
+    return Launch(join_splits_kernel, (seqs * heads, triton.cdiv(head_dim, block_d)), args, join)
+
+
+def configs(inputs, target):
+    q, k_cache, table = inputs["q"], inputs["k_cache"], inputs["block_table"]
+    group = q.shape[1] // max(k_cache.shape[1], 1)
+    capacity = max(table.shape[1] * k_cache.shape[2], 1)
+    if target.kind == "cpu":
+        for block_n, split in ((32, 256), (64, 256), (32, 128), (16, 512)):
+            yield Config({"BLOCK_G": pow2(group), "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps=1)
+        return
+    block_g = max(pow2(group), 16)  # the smallest tile that a tensor core takes
+    # About two programs for each multiprocessor, and no split of less than a block.
+    wanted = max(triton.cdiv(2 * target.num_sms, max(q.shape[0] * k_cache.shape[1], 1)), 1)
+    for block_n, num_warps, stages in _blocks(q, k_cache, target):
+        split = triton.cdiv(triton.cdiv(capacity, wanted), block_n) * block_n
+        yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps, stages)
+        if split > 2 * block_n:
+            yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": split // 2}, num_warps, stages)
+
+
+def _blocks(q, k_cache, target):
+    """Blocks of keys whose pipeline fits into shared memory: (BLOCK_N, warps, stages)."""
+    busy = q.shape[0] * k_cache.shape[1] >= target.num_sms
+    wish = [(64, 2, 4), (32, 2, 5), (64, 4, 3), (128, 4, 2)] if busy else [(128, 4, 2), (64, 4, 3), (64, 2, 4)]
+    if q.dtype == torch.float32:  # exact products keep a whole tile in registers
+        wish = [(32, num_warps, 2) for _, num_warps, _ in wish[:2]]
+    row = 2 * max(pow2(k_cache.shape[3]), 16) * max(k_cache.element_size(), q.element_size())  # k and v
+    for block_n, num_warps, stages in wish:
+        if target.kind == "hip":
+            stages = min(stages, 2)
+        while stages > 1 and block_n * row * stages > 0.8 * target.shared_bytes:
+            stages -= 1
+        if block_n * row * stages <= 0.8 * target.shared_bytes:
+            yield block_n, num_warps, stages
+    yield 16, 2, 1
+
+
+def cost(inputs):
+    """Of a context that fills its pages: the lengths are values, and unknown here."""
+    q, k_cache, table = inputs["q"], inputs["k_cache"], inputs["block_table"]
+    tokens = table.numel() * k_cache.shape[2] * k_cache.shape[1]  # rows of head_dim, of k and of v each
+    scales = 2 * 4 * tokens if inputs.get("k_scale") is not None else 0
+    cache = 2 * tokens * k_cache.shape[3] * k_cache.element_size() + scales
+    flops = 4 * q.numel() * table.shape[1] * k_cache.shape[2]
+    return Cost(nbytes(q, table, inputs["lengths"]) + cache, q.numel() * q.element_size(), flops)
+
+
+def eager(q, k_cache, v_cache, block_table, lengths, scale=None, k_scale=None, v_scale=None):
+    """Gather the pages, then PyTorch's fused attention under a mask."""
+    k, v = (c[block_table.long()].transpose(1, 2).flatten(2, 3) for c in (k_cache, v_cache))
+    live = torch.arange(k.shape[2], device=q.device) < lengths[:, None]
+    return torch.nn.functional.scaled_dot_product_attention(
+        q[:, :, None], k, v, attn_mask=live[:, None, None], scale=scale, enable_gqa=True
+    )[:, :, 0]
+
+
+def _flash_attn():
+    from flash_attn import flash_attn_with_kvcache
+
+    def run(q, k_cache, v_cache, block_table, lengths):
+        pages = (c.transpose(1, 2) for c in (k_cache, v_cache))
+        return flash_attn_with_kvcache(q[:, None], *pages, cache_seqlens=lengths, block_table=block_table)[:, 0]
+
+    return run
+
+
+def _flag_gems():
+    import flag_gems
+
+    def run(q, k_cache, v_cache, block_table, lengths):
+        pages = (c.transpose(1, 2).contiguous() for c in (k_cache, v_cache))
+        starts = torch.arange(q.shape[0] + 1, device=q.device, dtype=torch.int32)
+        most = block_table.shape[1] * k_cache.shape[2]
+        out = flag_gems.flash_attn_varlen_func(
+            q, *pages, max_seqlen_q=1, cu_seqlens_q=starts, max_seqlen_k=most, seqused_k=lengths, causal=True,
+            softmax_scale=q.shape[2] ** -0.5, block_table=block_table,
+        )  # fmt: skip
+        return out[0] if isinstance(out, tuple | list) else out
+
+    return run
+
+
+def _ragged(inputs):
+    n = inputs["lengths"]
+    n.copy_((torch.arange(n.numel(), device=n.device) * 37 + 1) % (int(n.max()) + 1))
+    inputs["lengths"][:1] = 0
+    return inputs
+
+
+def _one_token(inputs):
+    return {**inputs, "lengths": torch.ones_like(inputs["lengths"])}
+
+
+def _far_apart(inputs):
+    # Scores in the thousands: exp of one overflows, unless the maximum is subtracted first.
+    return {**inputs, "q": inputs["q"] * 300}
+
+
+_SMALL = {"seqs": 3, "context": 70, "kv_heads": 2, "group": 3, "head_dim": 64, "page_size": 16}
+
+SPEC = KernelSpec(
+    name="decode_attention",
+    title="Decode attention",
+    doc="One query per sequence over a paged KV cache, split over the length so that even one sequence fills the GPU. "
+    "Look at the bytes per second: nothing but reading the cache costs time.",
+    function=decode_attention,
+    reference=reference,
+    eager=eager,
+    dims=(
+        Dim("seqs", "sequences"),
+        Dim("context", "tokens in the cache of each"),
+        Dim("kv_heads", "key and value heads", high=1024),
+        Dim("group", "query heads for each of them", high=128),
+        Dim("head_dim", "elements of a head", high=256),
+        Dim("page_size", "slots of a page", high=4096),
+    ),
+    presets={
+        "decode": {"seqs": 1, "context": 4096, "kv_heads": 8, "group": 4, "head_dim": 128, "page_size": 16},
+        "prefill": {"seqs": 64, "context": 4096, "kv_heads": 8, "group": 4, "head_dim": 128, "page_size": 16},
+        "odd": {"seqs": 5, "context": 333, "kv_heads": 3, "group": 7, "head_dim": 80, "page_size": 10},
+        "largest": {"seqs": 64, "context": 32_768, "kv_heads": 8, "group": 4, "head_dim": 128, "page_size": 16},
+    },
+    default={"seqs": 4, "context": 300, "kv_heads": 3, "group": 3, "head_dim": 64, "page_size": 16},
+    dtypes=("bfloat16", "float16", "float32"),
+    outputs=(Output("out"),),
+    make_inputs=make_inputs,
+    plan=plan,
+    configs=configs,
+    cost=cost,
+    sweep_dim="context",
+    shrinks="context",
+    baselines=(
+        Baseline("flash-attn", _flash_attn, "pip install flash-attn --no-build-isolation (pages of 256 slots)"),
+        Baseline("FlagGems", _flag_gems, "pip install flag_gems"),
+    ),
+    edges=(
+        Edge("Ragged lengths", "lengths 0, 38, 4 ...: pages that end anywhere", _SMALL, _ragged),
+        Edge("One token", "a length of 1: a page with one live slot", _SMALL, _one_token),
+        Edge("One past a page", "context=17: one token in the second page", {**_SMALL, "context": 17}),
+        Edge("Odd group", "7 heads share a kv head: padded rows", {**_SMALL, "group": 7}),
+        Edge("Odd head", "head_dim=40, pages of 5", {**_SMALL, "head_dim": 40, "page_size": 5}),
+        Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
+        Edge("Large scores", "scores in the thousands: the maximum comes off first", _SMALL, _far_apart),
+        Edge("No sequences", "seqs=0: nothing to do", {**_SMALL, "seqs": 0}),
+    ),
+    bugs=(
+        Bug(
+            "Blind to the length",
+            find="page, n % PAGE_SIZE, n < length, scale_log2,\n                stride_kp",
+            replace="page, n % PAGE_SIZE, n < capacity, scale_log2,\n                stride_kp",
+            hint="70 tokens in pages of 16: what lies in the last page's other slots?",
+            symptom="stale slots of the last page are attended to",
+            dims=_SMALL,
+        ),
+        Bug(
+            "Splits not rescaled",
+            find="weight = tl.where(used, tl.exp2(m - tl.where(top == float(\"-inf\"), 0.0, top)), 0.0)",
+            replace="weight = tl.where(used, 1.0, 0.0)",
+            hint="Each split subtracted its own maximum. Are they the same?",
+            symptom="long contexts come out wrong, those of one split right",
+            dims={**_SMALL, "context": 1000},
+        ),
+        Bug(
+            "Neighbour's head",
+            find="rows = head * GROUP + g",
+            replace="rows = head + g * n_kv_heads",
+            hint="Which query heads share kv head 0?",
+            symptom="right for as many kv heads as heads, wrong with groups",
+            dims=_SMALL,
+        ),
+    ),
+)

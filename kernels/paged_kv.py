@@ -1,0 +1,115 @@
+"""A KV cache in pages, as the attention kernels read it; a part of them, no kernel of its own.
+
+Token i of a sequence lies in page `block_table[i // page_size]`, at place `i % page_size`; a page holds
+[kv_heads, page_size, head_dim]. The kernels honour the caches' real strides, in int64: a padded page or a cache of
+more than 2^31 elements is read where it lies.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.checks import FLOATS, InputError, need_dtype, need_no_grad, need_rank, need_same_device, need_shape
+from kernels.codes import LARGEST, need_fp8
+from kernels.online_softmax import attend_block
+from kernels.spec import next_power_of_2 as pow2
+
+
+@triton.jit
+def paged_block(
+    q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, place, live, scale_log2,
+    stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd, stride_sp, stride_ss,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """One block of keys: page, place, live are [N]; the pointers already point at the kv head."""
+    d = tl.arange(0, BLOCK_D)[None, :]
+    mask = live[:, None] & (d < HEAD_DIM)  # [N, D]
+    page = page.to(tl.int64)
+    k_rows = (page * stride_kp + place * stride_ks)[:, None]
+    v_rows = (page * stride_vp + place * stride_vs)[:, None]
+    # Each byte is used once: it should not push anything else out of the cache.
+    k = tl.load(k_ptr + k_rows + d * stride_kd, mask=mask, other=0.0, eviction_policy="evict_first")
+    v = tl.load(v_ptr + v_rows + d * stride_vd, mask=mask, other=0.0, eviction_policy="evict_first")
+    scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee") * scale_log2  # [G, N]
+    v_scale = None
+    if k_scale_ptr is not None:
+        at = page * stride_sp + place * stride_ss
+        scores *= tl.load(k_scale_ptr + at, mask=live, other=0.0)[None, :]
+        v_scale = tl.load(v_scale_ptr + at, mask=live, other=0.0)
+    scores = tl.where(live[None, :], scores, float("-inf"))
+    return attend_block(acc, m, denom, scores, v.to(q.dtype), v_scale)
+
+
+def gather_pages(cache, scale, pages, n, wide):
+    """The first n tokens of a sequence, [kv_heads, n, head_dim]."""
+    tokens = cache[pages.long()].to(wide).transpose(0, 1).flatten(1, 2)[:, :n]
+    return tokens if scale is None else tokens * scale[pages.long()].to(wide).transpose(0, 1).flatten(1, 2)[:, :n, None]
+
+
+def need_scales(k_cache, k_scale, v_scale):
+    """Eight-bit caches come with two scales [pages, kv_heads, page_size], others without."""
+    if k_cache.dtype not in LARGEST:
+        need_dtype(k_cache, "k_cache", (*FLOATS, *LARGEST))
+        if k_scale is not None or v_scale is not None:
+            raise InputError(f"k_scale is given and k_cache is {k_cache.dtype}; only int8 and fp8 take it", "k_scale")
+        return
+    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if scale is None:
+            raise InputError(f"{name} is missing; a cache of {k_cache.dtype} needs float32 scales", name)
+        need_shape(scale, name, k_cache.shape[:3], "k_cache")
+        need_dtype(scale, name, (torch.float32,))
+        need_same_device(k_cache=k_cache, **{name: scale})
+    if k_scale.stride() != v_scale.stride():
+        raise InputError("v_scale has other strides than k_scale: make both contiguous", "v_scale")
+
+
+def check_paged(target, q, k_cache, v_cache, block_table, lengths, k_scale=None, v_scale=None):
+    """What decode and prefill attention over pages both need."""
+    need_rank(q, "q", 3)
+    need_dtype(q, "q", FLOATS)
+    need_rank(k_cache, "k_cache", 4)
+    need_shape(k_cache, "k_cache", (*k_cache.shape[:3], q.shape[2]), "the head_dim of q")
+    need_shape(v_cache, "v_cache", k_cache.shape, "k_cache")
+    need_dtype(v_cache, "v_cache", (k_cache.dtype,))
+    kv_heads = k_cache.shape[1]
+    if not kv_heads or q.shape[1] % kv_heads:
+        raise InputError(
+            f"q has {q.shape[1]} heads and k_cache {kv_heads}; the heads of q must be a multiple of the kv heads", "q"
+        )
+    if not q.shape[2]:
+        raise InputError("q has a head_dim of 0; it needs at least 1", "q")
+    need_rank(block_table, "block_table", 2)
+    need_dtype(block_table, "block_table", (torch.int32, torch.int64))
+    need_shape(lengths, "lengths", block_table.shape[:1], "block_table")
+    need_dtype(lengths, "lengths", (torch.int32, torch.int64))
+    need_scales(k_cache, k_scale, v_scale)
+    if k_cache.dtype == torch.float8_e4m3fn:
+        need_fp8(target, "k_cache")
+    need_same_device(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths)
+    need_no_grad(q=q, k_cache=k_cache, v_cache=v_cache)
+
+
+def paged_args(k_cache, v_cache, k_scale, v_scale):
+    """The arguments that say where the pages lie."""
+    caches = (("k", k_cache, "phsd"), ("v", v_cache, "phsd"))
+    return {
+        "k_ptr": k_cache,
+        "v_ptr": v_cache,
+        "k_scale_ptr": k_scale,
+        "v_scale_ptr": v_scale,
+        **{f"stride_{name}{d}": x.stride(i) for name, x, axes in caches for i, d in enumerate(axes)},
+        **{f"stride_s{d}": 0 if k_scale is None else k_scale.stride(i) for i, d in enumerate("phs")},
+        "PAGE_SIZE": k_cache.shape[2],
+        "HEAD_DIM": k_cache.shape[3],
+        "BLOCK_D": max(pow2(k_cache.shape[3]), 16),
+    }
+
+
+def padded_pages(inputs):
+    """An edge case of every paged kernel: pages with gaps between rows and heads."""
+    def padded(cache):
+        return torch.nn.functional.pad(cache, (0, 8, 0, 3))[:, :, : cache.shape[2], : cache.shape[3]]
+
+    return {**inputs, "k_cache": padded(inputs["k_cache"]), "v_cache": padded(inputs["v_cache"])}
