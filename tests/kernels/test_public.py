@@ -1,0 +1,136 @@
+"""`import kernels` as a person uses it: shapes, dtypes, and one clear line for what a kernel cannot take."""
+
+import pytest
+import torch
+
+import kernels
+from kernels import InputError
+from kernels.spec import Config, Draw, nbytes, next_power_of_2
+from tests.kernels import conformance
+
+DEVICE = conformance.job().device
+
+
+def randn(*shape, dtype=torch.float32):
+    return torch.randn(shape, device=DEVICE).to(dtype)
+
+
+def test_kernels_are_listed_and_found():
+    assert "softmax" in kernels.__all__ and kernels.softmax is kernels.get("softmax").function
+    with pytest.raises(InputError, match=r"no kernel is named 'softmex'; there are .*softmax"):
+        kernels.get("softmex")
+
+
+@pytest.mark.parametrize("shape", ((), (1,), (7,), (2, 3, 5)))
+def test_vector_add_takes_any_shape(shape):
+    x, y = randn(*shape), randn(*shape)
+    assert torch.equal(kernels.vector_add(x, y), x + y)
+
+
+@pytest.mark.parametrize("shape", ((7,), (2, 3, 5), (2, 1, 3, 4)))
+def test_row_kernels_take_any_rank(shape):
+    x, weight = randn(*shape), randn(shape[-1])
+    torch.testing.assert_close(kernels.softmax(x), torch.softmax(x, -1))
+    torch.testing.assert_close(
+        kernels.layer_norm(x, weight, weight), torch.nn.functional.layer_norm(x, shape[-1:], weight, weight)
+    )
+    torch.testing.assert_close(
+        kernels.rms_norm(x, weight), torch.nn.functional.rms_norm(x, shape[-1:], weight, 1e-6), rtol=1e-5, atol=1e-6
+    )
+    out, total = kernels.add_rms_norm(x, x, weight)
+    assert out.shape == total.shape == shape and torch.equal(total, x + x)
+    torch.testing.assert_close(kernels.silu_mul(x, x), torch.nn.functional.silu(x) * x)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
+def test_results_are_contiguous_and_of_the_inputs_dtype(dtype):
+    if conformance.job().interpreted and dtype == torch.bfloat16:
+        pytest.skip("the interpreter gets bfloat16 wrong")
+    x, weight = randn(8, 6, dtype=dtype).t(), randn(8)
+    for out in (
+        kernels.softmax(x), kernels.rms_norm(x, weight), kernels.layer_norm(x, weight, weight),
+        *kernels.add_rms_norm(x, x, weight), kernels.silu_mul(x, x), kernels.vector_add(x, x), kernels.matmul(x, x.t()),
+    ):  # fmt: skip
+        assert out.dtype == dtype and out.is_contiguous() and out.device == x.device
+
+
+def test_parameters_matter():
+    x, ones = torch.full((1, 16), 1e-3, device=DEVICE), torch.ones(16, device=DEVICE)
+    assert kernels.rms_norm(x, ones, eps=1.0).max() < 2e-3 < 0.9 < kernels.rms_norm(x, ones, eps=0.0).min()
+    assert kernels.add_rms_norm(x, x, ones, eps=1.0)[0].max() < 3e-3
+    ramp = torch.arange(16.0, device=DEVICE)[None] * 1e-3
+    assert (
+        kernels.layer_norm(ramp, ones, ones * 0, eps=1.0).max() < 1e-2 < kernels.layer_norm(ramp, ones, ones * 0).max()
+    )
+    assert torch.allclose(kernels.rms_norm(x, ones, eps=0.0, offset=1.0), 2 * ones)
+
+
+def test_gradients_are_refused_only_where_they_would_be_lost():
+    x = randn(2, 4).requires_grad_()
+    with pytest.raises(InputError, match=r"x requires a gradient .* torch.no_grad"):
+        kernels.softmax(x)
+    with torch.no_grad():
+        assert kernels.softmax(x).shape == (2, 4)
+    with torch.inference_mode():
+        assert kernels.softmax(randn(2, 4)).shape == (2, 4)
+
+
+REFUSED = {
+    "x is a list; pass a torch.Tensor": lambda: kernels.softmax([1.0, 2.0]),
+    "x is a NoneType; pass a torch.Tensor": lambda: kernels.softmax(None),
+    "x has shape []; it needs 1 or more dimensions": lambda: kernels.softmax(randn()),
+    "x is int64; this kernel takes float32, float16, bfloat16: convert it with .to()": lambda: kernels.softmax(
+        torch.ones(3, dtype=torch.int64)
+    ),
+    "y has shape [4]; x asks for [3]": lambda: kernels.vector_add(randn(3), randn(4)),
+    "y is torch.float16 and x is torch.float32; convert y with .to(torch.float32)": lambda: kernels.vector_add(
+        randn(3), randn(3, dtype=torch.float16)
+    ),
+    "weight has shape [4]; the last dimension of x asks for [3]": lambda: kernels.rms_norm(randn(2, 3), randn(4)),
+    "bias has shape [1, 3]; the last dimension of x asks for [3]": lambda: kernels.layer_norm(
+        randn(2, 3), randn(3), randn(1, 3)
+    ),
+    "residual has shape [3]; x asks for [2, 3]": lambda: kernels.add_rms_norm(randn(2, 3), randn(3), randn(3)),
+    "up has shape [3, 2]; gate asks for [2, 3]": lambda: kernels.silu_mul(randn(2, 3), randn(3, 2)),
+    "a has shape [3]; it needs 2 dimensions: reshape it": lambda: kernels.matmul(randn(3), randn(3, 2)),
+    "b has shape [4, 2]; a's second dimension asks for [3, 2]": lambda: kernels.matmul(randn(2, 3), randn(4, 2)),
+    "precision is 'high'; choose \"ieee\", \"tf32\", or None for PyTorch's setting": lambda: kernels.matmul(
+        randn(2, 3), randn(3, 2), "high"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_refused_in_one_line_that_names_the_remedy(line):
+    with pytest.raises(InputError) as refused:
+        REFUSED[line]()
+    assert str(refused.value) == line
+    assert refused.value.argument == line.split()[0]
+
+
+def test_another_device_is_named():
+    with pytest.raises(InputError, match=r"y is on meta and x on .*; move y with .to"):
+        kernels.vector_add(randn(3), torch.empty(3, device="meta"))
+
+
+def test_draw_is_the_same_for_the_same_seed():
+    def draw(seed):
+        made = Draw(torch.float16, torch.device("cpu"), seed)
+        return made.normal(5), made.uniform(5), made.integers(5, low=0, high=9), made.permutation(5)
+
+    assert all(torch.equal(a, b) for a, b in zip(draw(3), draw(3), strict=True))
+    assert not torch.equal(draw(3)[0], draw(4)[0])
+    meta = Draw(torch.float16, torch.device("meta"))
+    assert [t.shape[0] for t in (meta.normal(5), meta.uniform(5), meta.permutation(5))] == [5, 5, 5]
+
+
+def test_nbytes_counts_an_expanded_dimension_once():
+    assert nbytes(torch.empty(6, 4)) == 96
+    assert nbytes(torch.empty(1, 4).expand(6, 4)) == 16
+    assert nbytes(torch.empty(0, 4), torch.empty(3, dtype=torch.int8)) == 3
+
+
+def test_config_label_and_power_of_2():
+    assert Config({"BLOCK_N": 4096}, 8).label == "BLOCK_N 4096, 8 warps"
+    assert Config({}, 1, 1).label == "1 warp, 1 stage"
+    assert [next_power_of_2(n) for n in (0, 1, 2, 3, 1000, 1024, 1025)] == [1, 1, 2, 4, 1024, 1024, 2048]
