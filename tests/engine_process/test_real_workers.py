@@ -1,0 +1,45 @@
+"""The real handlers in real workers: one killed in the middle of a kernel, and how long a default shape takes."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+import kernels
+from playground.engine.engine import Engine
+from playground.engine.messages import EngineError, Progress, RunRequest
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with Engine(gpus=()) as engine:
+        yield engine
+
+
+def test_a_worker_killed_in_the_middle_of_a_kernel(engine):
+    """The interpreter takes seconds for this shape, so it is in the middle."""
+    stream = engine.stream(RunRequest(kernel="vector_add", dims={"n": 3_000_000}, device="interpreter"))
+    next(event for event in stream if isinstance(event, Progress) and "starting" not in event.what)
+    time.sleep(0.3)
+    os.kill(engine._lanes["interpreter"]._worker.pid, 9)
+    with pytest.raises(EngineError) as e:
+        list(stream)
+    assert e.value.failure.kind == "crashed"
+    assert "SIGKILL" in e.value.failure.message
+    assert engine.run(RunRequest(kernel="vector_add", dims={"n": 1000}, device="interpreter")).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "interpreter"])
+@pytest.mark.parametrize("kernel", list(kernels.all_kernels()))
+def test_a_default_shape_answers_in_two_seconds_warm(engine, kernel, device):
+    request = RunRequest(kernel=kernel, device=device)
+    engine.run(request)
+    seconds = []
+    for _ in range(3):
+        begin = time.monotonic()
+        assert engine.run(request).ok
+        seconds.append(time.monotonic() - begin)
+    assert min(seconds) < 2, seconds
