@@ -26,7 +26,7 @@ def fill(lo: Lowering, value: Value, buffer: Reg, convert=None) -> None:
             x = convert(x) if convert else x
             lo.store_buffer_as(shape, buffer, x, point)
 
-        lo.nest(shape, dim, lo.width(shape, dim), body)
+        lo.nest(shape, dim, lo.width(shape, dim), body, value.cost)
 
 
 def _fill_turned(lo: Lowering, value: Value, buffer: Reg, dim: int, convert) -> bool:

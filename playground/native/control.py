@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .buffers import fill
 from .emit import Reg
-from .ir import Op, Value
+from .ir import Block, Op, Value
 from .layout import SCALAR, register_type
 from .lower import LOOP_GUESS, Lowering
 from .registry import statement
@@ -93,14 +93,14 @@ def for_loop(lo: Lowering, op: Op) -> None:
     lo.bind(op.results, slots)
 
 
-def _inside(lo: Lowering, block, repeats: bool = True) -> None:
-    """A region's block: what it defers is its own."""
-    outer, lo.pending = lo.pending, []
+def _inside(lo: Lowering, block: Block, repeats: bool = True) -> None:
+    """A region's block."""
     factor = LOOP_GUESS if repeats else 1
     lo.multiplier *= factor
-    lo.block(block)
+    parent = block.parent
+    with lo.region(lambda value: parent.position < value.op.position <= parent.end):
+        lo.block(block)
     lo.multiplier //= factor
-    lo.pending = outer
 
 
 @statement("scf.yield")

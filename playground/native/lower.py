@@ -26,7 +26,8 @@ from .layout import SCALAR, Point, Program, Target, memory_type, register_type
 from .registry import EXPRESSIONS, STATEMENTS, VIEWS, is_lazy
 from .strides import order_of, stride
 
-UNROLL_LIMIT = 4
+UNROLL_STEPS = 16
+UNROLL_COST = 1000  # in the units of registry.COSTS
 LOOP_GUESS = 8  # how often a loop of unknown length is taken to run, for `work`
 
 
@@ -40,6 +41,7 @@ class Lowering:
         self.b.has_scalef = target.has_scalef
         self.pending: list[Value] = []  # lazy values that may have to be put in a buffer
         self.tees: dict[Value, Reg] = {}  # values that the current loop also stores
+        self.filled: list[Value] = []  # values put in a buffer since the current region began
         self.yields: list = []  # where the enclosing regions' yields go
         self.block_slots: dict[str, list] = {}
         self.prefix = ""
@@ -55,9 +57,24 @@ class Lowering:
             if i:
                 self.b.block(self.prefix + block.label)
                 self.b.forget()
-            self.pending = []
             self.bind_block(block)
-            self.block(block)
+            with self.region(lambda value, block=block: value.block is block):
+                self.block(block)
+
+    @contextmanager
+    def region(self, owns):
+        """Around code that may not run: what it defers and buffers is its own.
+
+        A value from outside that was put in a buffer here (`owns` tells which are
+        from inside) is as unbuffered after as before.
+        """
+        pending, self.pending = self.pending, []
+        filled, self.filled = self.filled, []
+        yield
+        for value in self.filled:
+            if not owns(value):
+                value.buffer = None
+        self.pending, self.filled = pending, filled
 
     def bind_block(self, block: Block) -> None:
         if block.label in self.block_slots:
@@ -132,13 +149,18 @@ class Lowering:
 
     # -- loops
 
-    def nest(self, shape, dim: int | None, width: int, body) -> None:
-        """Loops over `shape`; `body(point)` with vectors of `width` along `dim`."""
+    def nest(self, shape, dim: int | None, width: int, body, cost: int = UNROLL_COST) -> None:
+        """Loops over `shape`; `body(point)` with vectors of `width` along `dim`.
+
+        A few steps of a body that costs little are written out, so that LLVM can
+        keep a small tile in registers from one statement to the next.
+        """
         index = [literal(0, "i64")] * len(shape)
         order = [d for d in range(len(shape)) if d != dim] + ([] if dim is None else [dim])
         self.program.work += math.prod(shape) * self.multiplier
         steps = math.prod(shape) // width
-        loop = self.b.unrolled if steps <= UNROLL_LIMIT else self.b.loop
+        few = steps <= 4 or (steps <= UNROLL_STEPS and steps * cost <= UNROLL_COST)
+        loop = self.b.unrolled if few else self.b.loop
 
         def level(k: int) -> None:
             if k == len(order):
@@ -160,7 +182,8 @@ class Lowering:
         with self.evaluating(values):
             dim = self.best_dim(values, shape)
             width = self.width(shape, dim)
-            self.nest(shape, dim, width, lambda p: body(p, *[self.at(v, p) for v in values]))
+            cost = sum(v.cost for v in values)
+            self.nest(shape, dim, width, lambda p: body(p, *[self.at(v, p) for v in values]), cost)
 
     def width(self, shape, dim: int | None, registers: int = 1) -> int:
         return 1 if dim is None else min(shape[dim], self.target.lanes * registers)
@@ -225,7 +248,7 @@ class Lowering:
             buffer = self.b.slot(register_type(value.type.element), value.type.size)
             value.shared = False  # the loop below must not store it twice
             fill(self, value, buffer)
-            value.buffer = buffer
+            self.keep(value, buffer)
         if value in self.pending:
             self.pending.remove(value)
         return value.buffer
@@ -275,8 +298,12 @@ class Lowering:
         with self.b.scope():
             yield
         for value, buffer in self.tees.items():
-            value.buffer = buffer
+            self.keep(value, buffer)
         self.tees = outer
+
+    def keep(self, value: Value, buffer: Reg) -> None:
+        value.buffer = buffer
+        self.filled.append(value)
 
     def _first_displaced(self, values: list[Value]) -> Value | None:
         """A shared value that these read at another index than their own."""
