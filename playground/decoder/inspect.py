@@ -23,6 +23,8 @@ from playground.decoder.runner import Row
 class EagerOps:
     """A table of operations that computes at once, in PyTorch, writes nothing to the cache and keeps the queries."""
 
+    fuse = False
+
     def __init__(self) -> None:
         self.queries: list[torch.Tensor] = []
 
@@ -37,6 +39,7 @@ class EagerOps:
             self.queries.append(inputs["q"])
         device = next(v.device for v in inputs.values() if isinstance(v, torch.Tensor))
         out = {key: torch.empty(shape, dtype=dt, device=device) for key, (shape, dt) in op.outputs(inputs).items()}
+        assert op.torch is not None
         op.torch(out, **inputs)
         made = tuple(out.values())
         return made[0] if len(made) == 1 else made

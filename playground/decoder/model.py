@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from playground.decoder import fused
 from playground.decoder.cache import KVStore
 from playground.decoder.config import DecoderConfig, rope_tables
 from playground.decoder.program import Recorder
@@ -59,6 +60,8 @@ class Model:
 
     def forward(self, ops: Recorder, batch: ForwardInputs) -> torch.Tensor:
         """Logits [S, vocab] of the last token of each sequence; its keys and values go to the cache."""
+        if ops.fuse and self._fuses(batch):
+            return self._forward_fused(ops, batch)
         config, weights = self.config, self.weights
         x = ops("embedding", ids=batch.ids, weight=weights.embedding)
         h, residual = None, x
@@ -78,6 +81,31 @@ class Model:
             x, residual = (ops("embedding", ids=batch.rows, weight=t) for t in (x, residual))
         h, _ = self._add_norm(ops, x, residual, weights.norm)
         return ops("linear", x=h, weight=weights.head)
+
+    def _fuses(self, batch: ForwardInputs) -> bool:
+        """Whether the fused kernels do this step: one sequence, and a plain Llama that fits their blocks."""
+        config = self.config
+        plain = not (config.qkv_bias or config.o_bias or config.qk_norm) and self.store.key_scales is None
+        widest = max(config.hidden, config.ffn, config.heads * config.head_dim)
+        blocks = config.head_dim in fused.HEAD_DIMS and widest <= fused.WIDEST
+        same = self.store.keys.dtype == self.weights.embedding.dtype
+        return batch.q_starts is None and len(batch.ids) == 1 and plain and blocks and same
+
+    def _forward_fused(self, ops: Recorder, batch: ForwardInputs) -> torch.Tensor:
+        """The same step in five kernels a layer; see fused.py. The residual is one buffer, added to in place."""
+        eps, weights = self.config.rms_eps, self.weights
+        residual = ops("embedding", ids=batch.ids, weight=weights.embedding)
+        where = {"positions": batch.positions, "block_table": batch.block_table, "cos": self.cos, "sin": self.sin}
+        where |= {"heads": self.config.heads, "scale": self.config.head_dim**-0.5}
+        for index, layer in enumerate(weights.layers):
+            ops.begin_layer(index, residual)
+            qkv = ops("norm_linear", x=residual, norm=layer.attn_norm, weight=layer.qkv, eps=eps)
+            attended = ops("attend", qkv=qkv, **self.layer_cache(index), **where)
+            ops("linear_add", x=attended, weight=layer.o, residual=residual)
+            h = ops("norm_linear_silu", x=residual, norm=layer.ffn_norm, weight=layer.gate_up, eps=eps)
+            ops("linear_add", x=h, weight=layer.down, residual=residual)
+        ops.begin_layer(-1, residual)
+        return ops("norm_linear", x=residual, norm=weights.norm, weight=weights.head, eps=eps)
 
     def _add_norm(
         self, ops: Recorder, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from playground.decoder import launches, sampler
+from playground.decoder import fused, launches, sampler
 
 Inputs = Mapping[str, Any]
 Buffers = Mapping[str, torch.Tensor]
@@ -31,12 +31,13 @@ class Op:
     """outputs: inputs -> (shape, dtype) by name; torch: (buffers, **inputs), fills the buffers.
 
     plan: (inputs, target) -> the Triton launches. capturable: the PyTorch version reads no value on the host.
+    The group "fused" is Triton's alone: it stands for several operations, each of which has its PyTorch version.
     """
 
     name: str
     group: str
     outputs: Callable[[Inputs], Likes]
-    torch: Callable[..., None]
+    torch: Callable[..., None] | None
     plan: launches.Planner
     capturable: bool = True
 
@@ -134,10 +135,10 @@ def gather(
     cache: torch.Tensor, scales: torch.Tensor | None, pages: torch.Tensor, length: int, dtype: torch.dtype
 ) -> torch.Tensor:
     """What a sequence has in the cache, end to end: [kv_heads, length, head_dim]."""
-    rows = cache[pages]  # [pages, kv_heads, page_size, head_dim]
+    rows = cache.transpose(0, 1)[:, pages]  # [kv_heads, pages, page_size, head_dim]
     if scales is not None:
-        rows = (rows.float() * scales[pages][..., None]).to(dtype)
-    return rows.transpose(0, 1).flatten(1, 2)[:, :length]
+        rows = (rows.float() * scales.transpose(0, 1)[:, pages][..., None]).to(dtype)
+    return rows.flatten(1, 2)[:, :length]
 
 
 def _decode_attention(
@@ -193,6 +194,17 @@ def _attend(q: torch.Tensor, caches: tuple, block_table: torch.Tensor, length: i
     return F.scaled_dot_product_attention(
         q[None], k[None], v[None], attn_mask=mask, scale=scale, enable_gqa=q.shape[0] != k.shape[0]
     )[0]
+
+
+# Fused operations of a step of one sequence
+
+
+def _row(inputs: Inputs, width: int) -> Likes:
+    return {"out": ((1, width), inputs["x"].dtype)}
+
+
+def _attend_outputs(inputs: Inputs) -> Likes:
+    return {"out": ((1, inputs["heads"] * inputs["k_cache"].shape[3]), inputs["qkv"].dtype)}
 
 
 # Sampling, and the state that moves on by itself
@@ -271,6 +283,10 @@ OPS: dict[str, Op] = {
             launches.by_spec("sample"),
             capturable=False,
         ),
+        Op("linear_add", "fused", lambda i: {}, None, fused.linear_add),
+        Op("norm_linear", "fused", lambda i: _row(i, i["weight"].shape[0]), None, fused.norm_linear),
+        Op("norm_linear_silu", "fused", lambda i: _row(i, i["weight"].shape[0] // 2), None, fused.norm_linear_silu),
+        Op("attend", "fused", _attend_outputs, None, fused.attend),
         Op("find_slots", "state", lambda i: {}, _find_slots, launches.find_slots),
         Op("advance", "state", lambda i: {}, _advance, launches.advance),
     )

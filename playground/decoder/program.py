@@ -108,10 +108,14 @@ class Program:
 
 
 class Recorder:
-    """Writes a program. `table` says for each group whether "triton" or "torch" does it."""
+    """Writes a program. `table` says for each group whether "triton" or "torch" does it.
 
-    def __init__(self, table: Mapping[str, str], arena: Arena):
+    fuse: operations may be joined where Triton does all of them.
+    """
+
+    def __init__(self, table: Mapping[str, str], arena: Arena, fuse: bool = False):
         self.program = Program(arena.device)
+        self.fuse = fuse and "torch" not in table.values()
         self._table = table
         self._arena = arena
         self._target = Target.of(arena.device)
@@ -133,7 +137,7 @@ class Recorder:
         """Record operation `name`; returns its output, or several as a tuple."""
         op = OPS[name]
         out = {key: self._buffer(*like) for key, like in op.outputs(inputs).items()}
-        if self._table[op.group] == "triton":
+        if op.torch is None or self._table[op.group] == "triton":
             self._record_triton(op, inputs, out)
         else:
             run = _bind(op.torch, out, inputs)

@@ -93,11 +93,21 @@ class Rows:
 class Runner:
     """Makes and runs the programs of one model.
 
-    chunk: the most tokens in one prefill. graphs: capture programs in CUDA graphs (on a GPU, unless told otherwise).
+    chunk: the most tokens in one prefill. graphs: capture programs in CUDA graphs; fuse: join the kernels of a step
+    of one sequence. Both on a GPU, unless told otherwise.
     """
 
-    def __init__(self, model: Model, page_size: int, max_batch: int, chunk: int, graphs: bool | None = None):
+    def __init__(
+        self,
+        model: Model,
+        page_size: int,
+        max_batch: int,
+        chunk: int,
+        graphs: bool | None = None,
+        fuse: bool | None = None,
+    ):
         device = model.device
+        self.fuse = device.type == "cuda" if fuse is None else fuse
         self.model = model
         self.page_size = page_size
         self.chunk = chunk
@@ -209,7 +219,7 @@ class Runner:
         return self._programs[key], made
 
     def _make(self, kind: str, size: int | tuple[int, int]) -> _Ready:
-        ops = Recorder(self.table, self.arena)
+        ops = Recorder(self.table, self.arena, self.fuse)
         if isinstance(size, int):
             self._record_decode(ops, size)
         else:
