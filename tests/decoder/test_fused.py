@@ -38,11 +38,11 @@ def test_a_fused_step_gives_the_same_logits(monkeypatch, num_sms):
     for position, token in enumerate(tokens):
         runner.rows.load([Row(token, position, pages, Sampling(), 0)])
         logits = runner.decode(1)["logits"][0].double()
-        assert (logits - expected[position]).norm() < 1e-5 * expected[position].norm(), position
+        assert (logits - expected[position]).norm() < 1e-4 * expected[position].norm(), position
     runner.rows.load([])
     runner.decode(1)  # padding writes nothing
     runner.rows.load([Row(tokens[-1], len(tokens) - 1, pages, Sampling(), 0)])
-    assert (runner.decode(1)["logits"][0].double() - expected[-1]).norm() < 1e-5 * expected[-1].norm()
+    assert (runner.decode(1)["logits"][0].double() - expected[-1]).norm() < 1e-4 * expected[-1].norm()
 
 
 def fused(runner, size):
