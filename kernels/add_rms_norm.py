@@ -32,7 +32,7 @@ from kernels.checks import (
     need_same_dtype,
     need_shape,
 )
-from kernels.rows import row_configs
+from kernels.rows import aligned, row_configs, vector_width
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 
 
@@ -40,9 +40,11 @@ from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Lau
 def add_rms_norm_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, new_residual_ptr,
     stride_xm, stride_xn, stride_rm, stride_rn, n_rows, n_cols, eps,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A row in one block: BLOCK_M rows of up to BLOCK_N columns."""
+    stride_xm, stride_rm = aligned(stride_xm, VECTOR), aligned(stride_rm, VECTOR)
+    n_cols = aligned(n_cols, VECTOR)
     rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     cols = tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
     mask = (rows < n_rows) & (cols < n_cols)
@@ -61,9 +63,11 @@ def add_rms_norm_kernel(
 def add_rms_norm_wide_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, new_residual_ptr,
     stride_xm, stride_xn, stride_rm, stride_rn, n_cols, eps,
-    BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A row wider than a block: one program loops over it twice."""
+    stride_xm, stride_rm = aligned(stride_xm, VECTOR), aligned(stride_rm, VECTOR)
+    n_cols = aligned(n_cols, VECTOR)
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * stride_xm
     residual_ptr += row * stride_rm
@@ -155,6 +159,7 @@ def plan(inputs, config, target):
         "stride_rm": residual.stride(0),
         "stride_rn": residual.stride(1),
         "n_cols": n_cols,
+        "VECTOR": vector_width(n_cols, x.stride(0), residual.stride(0)),
         "eps": inputs.get("eps", 1e-6),
     }
     if n_cols > config.meta["BLOCK_N"]:

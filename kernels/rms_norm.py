@@ -22,16 +22,17 @@ import triton
 import triton.language as tl
 
 from kernels.checks import FLOATS, as_rows, need_dtype, need_min_rank, need_no_grad, need_same_device, need_shape
-from kernels.rows import row_configs
+from kernels.rows import aligned, row_configs, vector_width
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 
 
 @triton.jit
 def rms_norm_kernel(
     x_ptr, weight_ptr, out_ptr, stride_xm, stride_xn, n_rows, n_cols, eps, offset,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows of up to BLOCK_N columns."""
+    stride_xm, n_cols = aligned(stride_xm, VECTOR), aligned(n_cols, VECTOR)
     rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     cols = tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
     mask = (rows < n_rows) & (cols < n_cols)
@@ -43,9 +44,11 @@ def rms_norm_kernel(
 
 @triton.jit
 def rms_norm_wide_kernel(
-    x_ptr, weight_ptr, out_ptr, stride_xm, stride_xn, n_cols, eps, offset, BLOCK_N: tl.constexpr
+    x_ptr, weight_ptr, out_ptr, stride_xm, stride_xn, n_cols, eps, offset,
+    VECTOR: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A row wider than a block: one program loops over it twice."""
+    stride_xm, n_cols = aligned(stride_xm, VECTOR), aligned(n_cols, VECTOR)
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * stride_xm
     out_ptr += row * n_cols
@@ -115,6 +118,7 @@ def plan(inputs, config, target):
         "stride_xm": x.stride(0),
         "stride_xn": x.stride(1),
         "n_cols": n_cols,
+        "VECTOR": vector_width(n_cols, x.stride(0)),
         "eps": inputs.get("eps", 1e-6),
         "offset": float(inputs.get("offset", 0.0)),
     }

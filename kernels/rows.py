@@ -1,4 +1,4 @@
-"""How a kernel that reduces over rows divides them: the configs that softmax and the norms share. No kernel itself."""
+"""What the kernels over rows share: how they divide the rows, and how they say that rows are aligned. No kernel."""
 
 from __future__ import annotations
 
@@ -6,11 +6,28 @@ import math
 from collections.abc import Iterator
 
 import torch
+import triton
+import triton.language as tl
 
 from kernels.spec import Config, next_power_of_2
 from kernels.targets import Target
 
 MAX_BLOCK = 16384  # columns that one program keeps in registers
+
+
+@triton.jit
+def aligned(size, VECTOR: tl.constexpr):
+    """`size`, known to be a multiple of VECTOR, in a form from which the compiler sees it.
+
+    Triton itself tells apart only multiples of 16. A row of 3,000 float16 is a multiple of 8, which is enough for
+    loads of 16 bytes; without being told, the compiler loads 2 bytes at a time.
+    """
+    return size // VECTOR * VECTOR
+
+
+def vector_width(*sizes: int) -> int:
+    """The largest power of two, up to 16, that divides the width and strides of a kernel's rows: its VECTOR."""
+    return math.gcd(16, *sizes)
 
 
 def row_configs(x: torch.Tensor, target: Target) -> Iterator[Config]:

@@ -26,14 +26,18 @@ from kernels.checks import (
     need_same_dtype,
     need_shape,
 )
+from kernels.rows import aligned, vector_width
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
 
 @triton.jit
 def silu_mul_kernel(
-    gate_ptr, up_ptr, out_ptr, stride_gm, stride_gn, stride_um, stride_un, n_cols, BLOCK: tl.constexpr
+    gate_ptr, up_ptr, out_ptr, stride_gm, stride_gn, stride_um, stride_un, n_cols,
+    VECTOR: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    stride_gm, stride_um = aligned(stride_gm, VECTOR), aligned(stride_um, VECTOR)
+    n_cols = aligned(n_cols, VECTOR)
     # All blocks of all rows lie on grid axis 0: axes 1 and 2 end at 65,535.
     pid = tl.program_id(0).to(tl.int64)
     n_blocks = tl.cdiv(n_cols, BLOCK)
@@ -93,6 +97,7 @@ def plan(inputs, config, target):
             "stride_um": up.stride(0),
             "stride_un": up.stride(1),
             "n_cols": n_cols,
+            "VECTOR": vector_width(n_cols, gate.stride(0), up.stride(0)),
         },
         config,
     )

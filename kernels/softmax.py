@@ -26,16 +26,18 @@ import triton
 import triton.language as tl
 
 from kernels.checks import FLOATS, as_rows, need_dtype, need_min_rank, need_no_grad, need_same_device
-from kernels.rows import MAX_BLOCK, row_configs
+from kernels.rows import MAX_BLOCK, aligned, row_configs, vector_width
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, InputError, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
 
 @triton.jit
 def softmax_kernel(
-    x_ptr, out_ptr, stride_xm, stride_xn, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    x_ptr, out_ptr, stride_xm, stride_xn, n_rows, n_cols,
+    VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows of up to BLOCK_N columns."""
+    stride_xm, n_cols = aligned(stride_xm, VECTOR), aligned(n_cols, VECTOR)
     rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     cols = tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
     mask = (rows < n_rows) & (cols < n_cols)
@@ -74,9 +76,11 @@ def _online(x, maximum, total, PACK: tl.constexpr):
 
 @triton.jit
 def softmax_wide_kernel(
-    x_ptr, out_ptr, stride_xm, stride_xn, n_cols, BLOCK_N: tl.constexpr, PACK: tl.constexpr
+    x_ptr, out_ptr, stride_xm, stride_xn, n_cols,
+    VECTOR: tl.constexpr, BLOCK_N: tl.constexpr, PACK: tl.constexpr,
 ):  # fmt: skip
     """One row in blocks: the last one is kept, the full ones before it are read twice."""
+    stride_xm, n_cols = aligned(stride_xm, VECTOR), aligned(n_cols, VECTOR)
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * stride_xm
     out_ptr += row * n_cols
@@ -105,13 +109,14 @@ def softmax_wide_kernel(
 @triton.jit
 def softmax_split_kernel(
     x_ptr, out_ptr, parts_ptr, arrived_ptr, stride_xm, stride_xn, n_cols, n_parts,
-    PARTS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCKS: tl.constexpr, PACK: tl.constexpr,
+    VECTOR: tl.constexpr, PARTS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCKS: tl.constexpr, PACK: tl.constexpr,
 ):  # fmt: skip
     """n_parts programs to a row, BLOCKS blocks to each: the first block is kept, the others are read twice.
 
     parts_ptr: float32 [rows, n_parts, 2], each program's maximum and sum. arrived_ptr: int32 [rows], which grows by
     n_parts with every launch, so that a launch can be repeated without clearing it.
     """
+    stride_xm, n_cols = aligned(stride_xm, VECTOR), aligned(n_cols, VECTOR)
     pid = tl.program_id(0).to(tl.int64)
     row = pid // n_parts
     x_ptr += row * stride_xm
@@ -189,6 +194,7 @@ def plan(inputs, config, target):
         "stride_xm": x.stride(0),
         "stride_xn": x.stride(1),
         "n_cols": n_cols,
+        "VECTOR": vector_width(n_cols, x.stride(0)),
     }
     pack = target.kind == "cuda" and x.element_size() == 2
     if "BLOCKS" in config.meta:
@@ -233,10 +239,15 @@ def configs(inputs, target):
         yield from split
         split = []
     if n_cols > MAX_BLOCK:
+        one_block = [Config({"BLOCK_M": 1, "BLOCK_N": 2 * MAX_BLOCK}, num_warps) for num_warps in (32, 16)]
+        one_block = one_block if n_cols <= 2 * MAX_BLOCK else []
+        # 16-bit values wait two to a register while others are read again; float32 leaves no room for that to pay.
+        if inputs["x"].element_size() == 4:
+            yield from one_block
+            one_block = []
         wide = ((16384, 16), (16384, 32), (16384, 8), (8192, 16), (8192, 8), (4096, 8))
         yield from (Config({"BLOCK_M": 1, "BLOCK_N": block}, num_warps) for block, num_warps in wide)
-        if n_cols <= 2 * MAX_BLOCK:
-            yield from (Config({"BLOCK_M": 1, "BLOCK_N": 2 * MAX_BLOCK}, num_warps) for num_warps in (16, 32))
+        yield from one_block
     else:
         yield from row_configs(inputs["x"], target)
     yield from split
