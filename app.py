@@ -5,6 +5,7 @@ import dataclasses
 import sys
 
 from playground.settings import Settings
+from playground.ui.port import need_free
 
 
 def main() -> None:
@@ -18,7 +19,9 @@ def main() -> None:
     given = parser.parse_args()
     settings = dataclasses.replace(settings, host=given.host, port=given.port)
 
-    from playground.engine.engine import Engine  # after the flags: --help answers at once
+    need_free(settings)
+
+    from playground.engine.engine import Engine  # after the flags, so that --help and a taken port answer at once
     from playground.ui.server import launch
 
     launch(Engine(settings), settings)

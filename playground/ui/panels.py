@@ -44,6 +44,7 @@ _MARKS = {
     "wrong": '<path d="M6.5 6.5l11 11M17.5 6.5l-11 11"/>',
     "unknown": '<path d="M8.5 9a3.5 3.5 0 1 1 5 3.2c-1 .5-1.5 1.1-1.5 2.3M12 18v.2"/>',
     "failed": '<path d="M12 5v8.5M12 18v.2"/>',
+    "code": '<path d="M9 7l-5 5 5 5M15 7l5 5-5 5"/>',
 }
 
 
@@ -66,7 +67,7 @@ def badge(source: Source | str, note: str = "") -> str:
 
 
 def mark(verdict: str) -> str:
-    hidden = 'aria-hidden="true"' if verdict == "failed" else f'role="img" aria-label="{verdict}"'
+    hidden = 'aria-hidden="true"' if verdict in ("failed", "code") else f'role="img" aria-label="{verdict}"'
     return f'<svg class="mark {verdict}" viewBox="0 0 24 24" {hidden}>{_MARKS[verdict]}</svg>'
 
 
@@ -124,7 +125,7 @@ def stats(items: Sequence[Stat], source: Source) -> str:
 
 
 def verdict(kind: str, headline: str, detail: str, source: Source | str | None = None, figures: str = "") -> str:
-    """The outcome across the page: kind right, wrong or unknown. `figures` is HTML."""
+    """The outcome across the page: right, wrong, unknown, or code, a fact that is no verdict. `figures` is HTML."""
     tag = badge(source) if source else ""
     return (
         f'<section class="verdict {kind}" role="status">{mark(kind)}<div class="say"><h2>{escape(headline)}</h2>'
@@ -135,12 +136,8 @@ def verdict(kind: str, headline: str, detail: str, source: Source | str | None =
 def busy(progress: Progress) -> str:
     """A run in progress, where the answer will stand: what runs, how far it is, or who is before it."""
     if progress.place:
-        others = words.count(progress.place, "run")
-        line, bar = (
-            f"{others} of others {'is' if progress.place == 1 else 'are'} before yours. Stop leaves the line.",
-            "",
-        )
-        what = "Waiting for the device"
+        what, bar = "Waiting for the device", ""
+        line = f"{words.count(progress.place, 'request')} before yours. Stop leaves the line."
     else:
         what = progress.what
         of = f"{progress.done:,} of {progress.total:,} {progress.unit}. " if progress.total else ""

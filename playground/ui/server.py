@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -83,22 +81,8 @@ def _without_cache(headers: Any, kept: list[Any]) -> list[Any]:
     return [h for h in headers if not (kept and h[0].lower() == b"cache-control")]
 
 
-def port_is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
 def launch(engine: Engine, settings: Settings) -> None:
-    """Serve until Ctrl-C or SIGTERM, then stop the workers. Exits with one line where the port is taken."""
-    if not port_is_free(settings.host, settings.port):
-        engine.close()
-        sys.exit(f"Port {settings.port} on {settings.host} is taken: stop what uses it, or choose another with --port.")
+    """Serve until Ctrl-C or SIGTERM, then stop the workers."""
     with contextlib.suppress(KeyboardInterrupt):
         signal.signal(signal.SIGTERM, _stop)
         serve(engine, settings).block_thread()

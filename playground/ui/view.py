@@ -13,6 +13,7 @@ from playground.ui.panels import Reason, Row, Stat
 
 NAMES = {"triton": "Triton"}
 NOTHING = "Not run yet"
+OVER = "More than 100 % of copy: served from cache, which the copy roof of memory does not count."
 
 
 def name_of(provider: str) -> str:
@@ -197,7 +198,9 @@ def table(bench: BenchResult, run: RunResult | None = None, label: str = "Implem
     units = words.TERAFLOPS if compute else words.GIGABYTES
     rate_unit, rate_size = words.unit_for(max(rates, default=1.0), units)
     rows = [_row(name, p, size, rate_size, compute, run) for name, p in ordered(bench)]
-    return panels.compare_table(rows, unit, rate_unit, "matmul" if compute else "copy", label)
+    made = panels.compare_table(rows, unit, rate_unit, "matmul" if compute else "copy", label)
+    over = any((p.share_of_peak or 0) > 1.005 for p in bench.providers.values())
+    return made + (f'<p class="quiet">{OVER}</p>' if over else "")
 
 
 def _row(name: str, p: ProviderBench, size: float, rate_size: float, compute: bool, run: RunResult | None) -> Row:

@@ -21,6 +21,7 @@ from playground.engine.messages import (
     ProviderBench,
     ProviderRun,
     Resources,
+    ResourcesRequest,
     ResourcesResult,
     Roofs,
     RunRequest,
@@ -67,7 +68,8 @@ class FakeEngine:
         except kernels.InputError as error:
             raise EngineError(Failure(kind="input", message=str(error), argument=error.argument)) from None
         yield Progress(what="Working", done=0, total=2, unit="steps")
-        while self.pause and not self.pause.wait(0.02):
+        paused = self.pause and not isinstance(request, ResourcesRequest)
+        while paused and not self.pause.wait(0.02):
             if cancel.is_set():
                 break
         if cancel.is_set():

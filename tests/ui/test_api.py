@@ -1,0 +1,65 @@
+"""The API's answers: compact, strict JSON, and one clear line for what cannot be done."""
+
+import json
+
+import gradio as gr
+import pytest
+
+from playground.settings import Settings
+from playground.ui import api
+from playground.ui.context import Context
+from tests.ui.fake_engine import FakeEngine
+
+
+@pytest.fixture(scope="module")
+def functions():
+    with gr.Blocks() as demo:
+        api.add(Context(FakeEngine(), Settings()))
+    return {fn.api_name: fn.fn for fn in demo.fns.values()}
+
+
+def test_there_are_three_endpoints(functions):
+    assert set(functions) == {"list_kernels", "run_kernel", "bench_kernel"}
+
+
+def test_list_kernels(functions):
+    found = {k["name"]: k for k in functions["list_kernels"]()}
+    assert found["add_rms_norm"]["dims"] == {"rows": "tokens", "n": "hidden size"}
+    assert "Forgotten mask" in found["add_rms_norm"]["bugs"]
+
+
+def test_run_kernel(functions):
+    right = functions["run_kernel"]("add_rms_norm", {"rows": 8, "n": 100}, "float32")
+    assert right["ok"] and right["outputs"]["out"]["ulps"] == 0.81 and right["source"]["kind"] == "measured"
+    wrong = functions["run_kernel"]("add_rms_norm", '{"rows": 64}', bug="Mean over the block")
+    assert not wrong["ok"] and wrong["outputs"]["out"]["first_wrong"]["index"] == [0, 3000]
+    json.dumps([right, wrong], allow_nan=False)
+
+
+def test_bench_kernel(functions):
+    found = functions["bench_kernel"]("vector_add", {"n": 1000.0})
+    assert found["providers"]["triton"]["us"]["p50"] > 0 and found["source"]["kind"] == "measured"
+    assert found["providers"]["FlagGems"] == {"ok": False, "missing": "not installed: pip install flag-gems"}
+
+
+@pytest.mark.parametrize(
+    ("given", "argument", "says"),
+    [
+        ({"kernel": "nope"}, "kernel", "no kernel is named 'nope'"),
+        ({"kernel": "vector_add", "dims": {"n": -1}}, "n", "n must be 1 or more, and it is -1"),
+        ({"kernel": "vector_add", "dims": {"n": 3.5}}, "n", "n must be whole"),
+        ({"kernel": "vector_add", "dims": {"n": "x"}}, "n", "n is 'x'"),
+        ({"kernel": "vector_add", "dims": {"n": 10**30}}, "n", "n must be"),
+        ({"kernel": "vector_add", "dims": {"m": 3}}, "m", "vector_add has no dim 'm'"),
+        ({"kernel": "vector_add", "dims": "[1]"}, "dims", "dims is '[1]'"),
+        ({"kernel": "vector_add", "dims": 7}, "dims", "dims is '7'"),
+        ({"kernel": "vector_add", "dtype": "int3"}, "dtype", "vector_add has no dtype 'int3'"),
+        ({"kernel": "vector_add", "config": "BLOCK"}, "config", "config is 'BLOCK'"),
+        ({"kernel": "vector_add", "seed": "soon"}, "seed", "seed is 'soon'"),
+        ({"kernel": "vector_add", "edge": "nope"}, "edge", "no edge is named 'nope'"),
+    ],
+)
+def test_bad_input_gives_one_clear_line(functions, given, argument, says):
+    error = functions["run_kernel"](**given)["error"]
+    assert (error["kind"], error["argument"]) == ("input", argument)
+    assert error["message"].startswith(says) and "; " in error["message"] and "\n" not in error["message"]

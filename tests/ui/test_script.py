@@ -1,0 +1,62 @@
+"""The exported script runs anywhere with torch and triton, and reproduces the verdict, right or wrong."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+import kernels
+from kernels.spec import Target
+from playground.engine import choose
+from playground.engine.messages import Request
+from playground.ui.script import script
+
+ALLOWED = {"torch", "triton"} | sys.stdlib_module_names
+
+
+def choice_of(name, **given):
+    spec = kernels.get(name)
+    request = Request(kernel=name, dtype="float32" if "float32" in spec.dtypes else None, **given)
+    chosen = choose.validate(request)
+    config = spec.default_config(spec.inputs(chosen.dims, chosen.dtype, "meta"), Target.named("cpu"))
+    return choose.as_choice(request, chosen, config, "spec")
+
+
+def cases(spec):
+    return [{}, *({"edge": e.name} for e in spec.edges), *({"bug": b.name} for b in spec.bugs)]
+
+
+@pytest.mark.parametrize("name", kernels.all_kernels())
+def test_every_case_becomes_a_file_of_torch_and_triton(name):
+    for case in cases(kernels.get(name)):
+        tree = ast.parse(script(choice_of(name, **case)))
+        imported = {
+            (node.module if isinstance(node, ast.ImportFrom) else alias.name).split(".")[0]
+            for node in tree.body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        assert imported - ALLOWED - {"__future__"} == set(), case
+
+
+def run(text, folder):
+    """In an empty folder, without this project on the path."""
+    path = folder / "reproduce.py"
+    path.write_text(text)
+    return subprocess.run([sys.executable, "-I", str(path)], capture_output=True, text=True, cwd=folder, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "code", "says"),
+    [
+        ("add_rms_norm", {"dims": {"rows": 4, "n": 300}, "seed": 3}, 0, "out: right"),
+        ("add_rms_norm", {"dims": {"rows": 4, "n": 300}, "bug": "Mean over the block"}, 1, "out: WRONG"),
+        ("softmax", {"edge": "Strided rows"}, 0, "out: right"),
+    ],
+)
+def test_it_runs_and_reproduces_the_verdict(name, given, code, says, tmp_path):
+    if "edge" in given and given["edge"] not in [e.name for e in kernels.get(name).edges]:
+        given = {"edge": kernels.get(name).edges[0].name}
+    done = run(script(choice_of(name, **given)), tmp_path)
+    assert (done.returncode, says in done.stdout) == (code, True), done.stdout + done.stderr

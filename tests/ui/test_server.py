@@ -1,0 +1,117 @@
+"""The server: unused routes are closed, files may be kept for ever, nothing is loaded from elsewhere."""
+
+import dataclasses
+import gzip
+import re
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from playground.settings import ROOT, Settings
+from playground.ui import server
+from tests.ui.fake_engine import FakeEngine
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def base():
+    port = free_port()
+    demo = server.serve(FakeEngine(), dataclasses.replace(Settings(), port=port))
+    yield f"http://127.0.0.1:{port}"
+    demo.close(verbose=False)
+
+
+def fetch(url, data=None, **headers):
+    request = urllib.request.Request(url, data=data, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, dict(answer.headers.items()), answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers.items()), error.read()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/gradio_api/upload", "/gradio_api/upload_progress", "/gradio_api/file=app.py", "/gradio_api/proxy=http://x",
+     "/gradio_api/component_server", "/gradio_api/vibe-code", "/gradio_api/stream/a/b/c/d", "/gradio_api/deep_link",
+     "/login", "/logout", "/monitoring", "/openapi.json", "/docs", "/gradio_api/token", "/playground-assets/nope.js",
+     "/..%2fapp.py", "/assets/..%2f..%2fpackage.json"],
+)  # fmt: skip
+def test_what_the_page_does_not_use_is_not_there(base, path):
+    assert fetch(base + path)[0] in (400, 403, 404)
+    assert fetch(base + path, data=b"{}", content_type="application/json")[0] in (400, 403, 404, 405)
+
+
+def test_uploads_are_refused(base):
+    body = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\nhi\r\n--b--\r\n'
+    assert fetch(base + "/gradio_api/upload", data=body, content_type="multipart/form-data; boundary=b")[0] == 404
+
+
+def test_the_page_names_no_other_host(base):
+    status, headers, body = fetch(base + "/")
+    assert status == 200 and headers["x-content-type-options"] == "nosniff"
+    html = body.decode()
+    loaded = re.findall(r'(?:src|href)="(https?://[^"]+)"', html) + re.findall(r"url\('(https?://[^']+)'\)", html)
+    assert [url for url in loaded if not url.startswith(base)] == []
+    assert "fonts.googleapis" not in html and "cdnjs" not in html
+
+
+def test_our_files_are_hashed_and_kept(base):
+    html = fetch(base + "/")[2].decode()
+    font = re.search(r"/playground-assets/next\.[0-9a-f]{16}\.woff2", html)[0]
+    status, headers, body = fetch(base + font)
+    assert status == 200 and "immutable" in headers["cache-control"]
+    assert body == (ROOT / "assets" / "next.woff2").read_bytes()
+
+
+def test_plotly_comes_from_here_and_compressed(base):
+    url = re.search(r"/playground-assets/plotly\.min\.[0-9a-f]{16}\.js", fetch(base + "/config")[2].decode())[0]
+    status, headers, body = fetch(base + url, accept_encoding="gzip")
+    assert status == 200 and headers["content-encoding"] == "gzip"
+    assert gzip.decompress(body).startswith(b"/**\n* plotly.js") and len(body) < 2_000_000
+
+
+def test_queued_functions_are_closed_to_direct_calls(base):
+    status, _, body = fetch(base + "/gradio_api/run/run_kernel", data=b'{"data": ["vector_add"]}',
+                            content_type="application/json")  # fmt: skip
+    assert status in (401, 403, 404, 422, 500) and b"outputs" not in body
+
+
+def test_no_handler_of_the_page_is_an_endpoint(base):
+    info = fetch(base + "/gradio_api/info")[2].decode()
+    assert set(re.findall(r'"/(\w+)":\{"parameters"', info)) == {"list_kernels", "run_kernel", "bench_kernel"}
+
+
+def test_a_taken_port_is_one_line():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        done = subprocess.run([sys.executable, "app.py", "--port", str(port)], capture_output=True, text=True, cwd=ROOT,
+                              timeout=120)  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.strip() == (
+        f"Port {port} on 127.0.0.1 cannot be used (Address already in use): stop what holds it, or choose another "
+        "with --port."
+    )
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--port", "99999"), ("--port", "-1"), ("--host", "no.such.host.invalid")])
+def test_an_address_that_cannot_be_is_one_line(flag, value):
+    done = subprocess.run([sys.executable, "app.py", flag, value], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and value in done.stderr
+
+
+def test_a_port_that_is_no_number_is_one_line():
+    done = subprocess.run([sys.executable, "app.py"], capture_output=True, text=True, cwd=ROOT, timeout=120,
+                          env={"PATH": "/usr/bin", "GRADIO_SERVER_PORT": "http"})  # fmt: skip
+    assert done.returncode == 1 and done.stderr.strip() == "GRADIO_SERVER_PORT is 'http'; it needs a number"

@@ -1,0 +1,164 @@
+"""What the page says of an answer: the headline, the sources, and nothing that a person typed as markup."""
+
+import math
+import re
+import threading
+from dataclasses import replace
+from html import escape
+
+import pytest
+
+import kernels
+from playground.engine import edits
+from playground.engine.messages import Failure, Progress
+from playground.ui import lesson, panels, view
+from playground.ui.answer import Answer
+from tests.ui.fake_engine import FakeEngine, bench_result
+from tests.ui.samples import REQUEST, answer, faster
+
+
+def plain(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)).strip()
+
+
+@pytest.mark.parametrize(
+    ("gain", "headline"),
+    [(3.6, "Right, and 3.6 times as fast as eager"), (1.01, "Right, and as fast as eager"),
+     (0.42, "Right, at 0.42 of eager's speed"), (None, "Right")],
+)  # fmt: skip
+def test_the_headline_states_the_result(gain, headline):
+    found = answer()
+    assert view.headline(faster(found, gain) if gain else replace(found, bench=None)) == headline
+
+
+def test_a_headline_never_takes_its_time_from_a_recording():
+    found = replace(answer(), bench=None, untimed="This host cannot time.")
+    assert found.recorded and view.headline(found) == "Right"
+    assert "times as fast" not in view.banner(found) and "recorded" not in view.banner(found)
+
+
+def test_no_time_stands_beside_a_wrong_answer():
+    found = answer(bug="Mean over the block")
+    shown = plain(view.banner(found) + view.picture(found))
+    assert shown.startswith("Wrong from index [0, 3000] of out on Got 7134.2, expected 0.4219.")
+    assert not re.search(r"\d (µs|ms|GB/s|TB/s)", shown)
+    assert "70 of 192 elements are wrong" in shown
+
+
+def test_a_wrong_implementation_has_no_time_in_the_table():
+    found = answer()
+    spoiled = found.bench.providers["Liger"].model_copy(update={"ok": False, "us": None})
+    bench = found.bench.model_copy(update={"providers": {**found.bench.providers, "Liger": spoiled}})
+    row = next(r for r in view.table(bench).split("<tr") if "Liger" in r)
+    assert 'aria-label="wrong"' in row and plain("<tr" + row).count("–") == 5
+    assert "Liger" not in str(view.bars(bench).to_dict()["data"])
+
+
+def test_out_of_bounds_shows_the_source_line_as_it_ran():
+    found = answer(bug="Forgotten mask")
+    note = lesson.note(kernels.get("add_rms_norm"), found.request, found.run)
+    hit = re.search(r'<span class="hit"><i>53</i>(.*?)</span>', note)[1]
+    assert hit in escape(edits.source_of(kernels.get("add_rms_norm")))
+    assert "Out of bounds: a load outside x" in view.banner(found)
+
+
+def test_a_bug_is_shown_with_its_hint_and_its_change():
+    spec = kernels.get("add_rms_norm")
+    for bug in spec.bugs:
+        note = lesson.note(spec, REQUEST.model_copy(update={"bug": bug.name}), None)
+        assert escape(bug.hint) in note
+        removed = re.findall(r'<span class="del">-(.*?)</span>', note)
+        added = re.findall(r'<span class="ins">\+(.*?)</span>', note)
+        assert escape(bug.find.strip().splitlines()[0]) in "\n".join(removed) and added
+
+
+def test_every_figure_carries_its_source():
+    found = answer()
+    for html in (view.table(found.bench), panels.reasons(view.why(found))):
+        assert html
+    kinds = [r.source if isinstance(r.source, str) else r.source.kind for r in view.why(found)]
+    assert kinds == ["measured", "modelled", "compiled", "measured"]
+    assert 'class="badge measured"' in view.banner(found)
+
+
+def test_more_than_the_roof_says_why():
+    found = answer()
+    own = found.bench.providers["triton"].model_copy(update={"share_of_peak": 1.31})
+    bench = found.bench.model_copy(update={"providers": {**found.bench.providers, "triton": own}})
+    assert "served from cache" in plain(view.table(bench))
+    assert any("served from cache" in s.small for s in view.key_figures(bench))
+
+
+def test_a_recording_of_another_shape_or_an_older_kernel_says_so():
+    found = answer()
+    assert view.recorded_note(found).startswith("the nearest shape that was recorded; NVIDIA H200, 2026-11-20")
+    stale = replace(found, recorded=found.recorded.model_copy(update={"stale": True}))
+    assert view.recorded_note(stale).startswith("recorded with an older kernel; ")
+
+
+def test_what_compute_binds_is_told_in_flops():
+    spec = kernels.get("matmul")
+    choice = answer(kernel="matmul", dims=dict(spec.default)).run.choice
+    source = answer().bench.source
+    bench = bench_result(choice, source, 4200.0).model_copy(update={"bound": "compute"})
+    assert "FLOP/s" in view.table(bench) and "of matmul" in view.table(bench)
+    assert any("FLOP/s" in s.unit for s in view.key_figures(bench))
+    assert view.sweep_chart([bench], spec.sweep_dim).layout.xaxis.title.text == spec.sweep_dim
+
+
+# What others typed or said is text
+
+
+EVIL = '<img src=x onerror="alert(1)">'
+
+
+def test_nothing_is_markup_that_came_from_elsewhere():
+    found = answer()
+    failure = Failure(kind="failed", message=f"{EVIL}; {EVIL}")
+    run = found.run.model_copy(update={"note": EVIL})
+    shown = [
+        view.banner(replace(found, run=None, failure=failure)),
+        view.banner(replace(found, run=run)),
+        panels.busy(Progress(what=EVIL, done=1, total=2, unit=EVIL)),
+        panels.working(Progress(what=EVIL)),
+        panels.failed(EVIL),
+        panels.section(EVIL, None, EVIL),
+        panels.chips([("edge", EVIL, EVIL)], EVIL),
+        panels.header(FakeEngine().host().model_copy(update={"device": EVIL}), EVIL),
+        panels.compare_table([panels.Row(EVIL, gone=EVIL)], "µs", "GB/s", "copy", EVIL),
+        panels.badge(found.run.source.model_copy(update={"device": EVIL})),
+        lesson.diff("a", EVIL),
+    ]
+    assert [html for html in shown if "<img" in html] == []
+
+
+@pytest.mark.parametrize("kind", ["crashed", "timeout", "unavailable", "failed", "input"])
+def test_a_failure_names_what_happened_and_a_remedy(kind):
+    found = Answer(REQUEST, failure=Failure(kind=kind, message="the worker died"))
+    html = view.banner(found)
+    assert 'role="alert"' in html and re.search(r"<b>[A-Z].*\.</b>", html)
+    assert ("Nothing was run." in html) == (kind in ("unavailable", "input"))
+
+
+def test_the_look_of_a_refused_size():
+    html = panels.failed("rows must be 1 or more, and it is -1; set rows to 1 or more")
+    assert plain(html) == "rows must be 1 or more, and it is -1 Nothing was run. Set rows to 1 or more."
+
+
+def test_who_waits_sees_their_place():
+    assert "2 requests before yours" in panels.busy(Progress(what="Waiting", place=2))
+    assert "1 request before yours" in panels.working(Progress(what="Waiting", place=1))
+
+
+def test_nan_and_infinities_are_words():
+    found = answer(bug="Mean over the block")
+    verdict = found.run.outputs["out"]
+    wrong = verdict.wrong.model_copy(update={"got": math.nan, "expected": -math.inf})
+    run = found.run.model_copy(update={"outputs": {"out": verdict.model_copy(update={"wrong": wrong})}})
+    assert "Got NaN, expected -infinity." in view.banner(replace(found, run=run))
+
+
+def test_stopping_is_no_failure():
+    engine = FakeEngine(pause=threading.Event())
+    stopped = Answer(REQUEST, failure=Failure(kind="cancelled", message="stopped"))
+    assert plain(view.banner(stopped)).startswith("Stopped") and engine
