@@ -1,0 +1,167 @@
+"""Offline compilation: figures against the binaries' own tools, specialisation, and refusals in one line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+from triton import knobs
+
+import kernels
+from kernels.spec import Config, Target
+from playground.engine import compile as offline
+from playground.engine import edits
+from playground.engine.job import Job
+from playground.engine.messages import ConfigChoice, EngineError, ResourcesRequest, ResourcesResult
+
+JOB = Job(torch.device("cpu"))
+
+
+def resources(kernel: str = "add_rms_norm", **asked) -> ResourcesResult:
+    return offline.resources(ResourcesRequest(kernel=kernel, **asked), JOB)
+
+
+def launch_of(kernel: str, dims: dict[str, int], arch: str, dtype: str = "float32"):
+    spec, target = kernels.get(kernel), Target.named(arch)
+    inputs = spec.inputs(dims, dtype, "meta")
+    return spec.plan(inputs, spec.default_config(inputs, target), target).launches[0], target
+
+
+def dumped(binary: bytes) -> str:
+    """What cuobjdump reads from the cubin itself: another tool than the one that our figures come from."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(binary)
+        return subprocess.run(
+            [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(path)],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel,arch", [("softmax", "sm_80"), ("add_rms_norm", "sm_90"), ("matmul", "sm_90")])
+def test_registers_are_those_of_the_cubin(kernel, arch):
+    launch, target = launch_of(kernel, kernels.get(kernel).presets["prefill"], arch, kernels.get(kernel).dtypes[0])
+    built = offline.compile_launch(launch, target)
+    found = re.search(r"REG:(\d+)", dumped(built.binary))
+    assert built.registers == int(found[1])
+    assert set(built.stages) >= {"ttir", "ttgir", "llir", "ptx"} and built.spills == 0
+
+
+def test_spills_are_counted_where_registers_run_out():
+    """A row of 8192 float32 values in one warp is 256 for each thread, and a thread has 255 registers."""
+    spec, target = kernels.get("softmax"), Target.named("sm_80")
+    inputs = spec.inputs({"rows": 8, "n": 8192}, "float32", "meta")
+    one_warp = Config({"BLOCK_M": 1, "BLOCK_N": 8192}, num_warps=1)
+    built = offline.compile_launch(spec.plan(inputs, one_warp, target).launches[0], target)
+    binary = dumped(built.binary)
+    assert built.registers == int(re.search(r"REG:(\d+)", binary)[1])
+    # What is spilled is stored to the thread's stack at least once.
+    assert built.spills >= int(re.search(r"STACK:(\d+)", binary)[1]) > 0
+
+
+def test_amd_figures_are_the_assemblys_metadata():
+    launch, target = launch_of("softmax", {"rows": 64, "n": 3000}, "gfx942")
+    built = offline.compile_launch(launch, target)
+    assembly = built.stages["amdgcn"]
+    assert (
+        f".vgpr_count:     {built.registers}\n" in assembly
+        and f".group_segment_fixed_size: {built.shared_bytes}" in assembly
+    )
+    assert any(name.startswith("buffer_load") for name in built.instructions)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_every_nvidia_target_compiles(arch):
+    (own,) = resources(target=arch).launches
+    assert own.target == arch and 16 <= own.registers <= 255 and own.num_warps >= 1
+    assert own.instructions["ld.global.v4"] >= 2  # 16 bytes a lane
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950", "gfx1100"])
+def test_every_amd_target_compiles(arch):
+    (own,) = resources(target=arch).launches
+    assert own.target == arch and own.registers > 0
+
+
+def test_the_source_is_compiled_and_carries_versions():
+    result = resources(dims={"rows": 8, "n": 100})
+    assert result.source.kind == "compiled" and result.source.device == "sm_90"
+    assert result.source.versions["triton"] == triton.__version__
+    assert result.choice.dims == {"rows": 8, "n": 100} and result.choice.config.meta["BLOCK_N"] == 128
+
+
+def test_code_is_specialised_as_a_launch_would_be():
+    """n = 4096 is divisible by 16 and loads 16 bytes a lane; n = 4097 is not, and rows begin anywhere."""
+    wide, _ = launch_of("softmax", {"rows": 64, "n": 4096}, "sm_90")
+    odd, target = launch_of("softmax", {"rows": 64, "n": 4097}, "sm_90")
+    assert "ld.global.v4" in offline.compile_launch(wide, target).instructions
+    assert "ld.global.v4" not in offline.compile_launch(odd, target).instructions
+
+
+def test_an_argument_of_one_becomes_a_constant():
+    launch, target = launch_of("vector_add", {"n": 1}, "sm_90")
+    ttir = offline.compile_launch(launch, target).stages["ttir"]
+    assert "%n_elements: i32" not in ttir
+    launch, _ = launch_of("vector_add", {"n": 5}, "sm_90")
+    assert "%n_elements: i32" in offline.compile_launch(launch, target).stages["ttir"]
+
+
+def test_a_misaligned_view_is_not_taken_for_an_aligned_one():
+    spec, target = kernels.get("vector_add"), Target.named("sm_90")
+    base = torch.empty(4097, device="meta")
+    pair = {"x": base[1:], "y": torch.empty(4096, device="meta")}
+    plan = spec.plan(pair, spec.default_config(pair, target), target)
+    loads = offline.compile_launch(plan.launches[0], target).instructions
+    straight, _ = launch_of("vector_add", {"n": 4096}, "sm_90")
+    assert loads["ld.global.v4"] < offline.compile_launch(straight, target).instructions["ld.global.v4"]
+
+
+# Refusals
+
+
+def refused(**asked) -> EngineError:
+    with pytest.raises(EngineError) as caught:
+        resources(**asked)
+    assert "\n" not in caught.value.failure.message
+    return caught.value
+
+
+def test_an_unknown_target_lists_those_there_are():
+    for name in ("sm_12", "cpu", ""):
+        with pytest.raises(kernels.InputError, match=r"choose from sm_75, .*gfx1100") as caught:
+            resources(target=name)
+        assert caught.value.argument == "target"
+
+
+def test_more_shared_memory_than_the_target_has_is_unavailable_with_both_figures():
+    config = ConfigChoice(meta={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8}, num_warps=8, num_stages=4)
+    error = refused(
+        kernel="matmul", dtype="float16", target="sm_86", config=config, dims={"m": 512, "n": 512, "k": 512}
+    )
+    assert error.failure.kind == "unavailable"
+    assert re.search(r"needs [\d,]+ bytes of shared memory, and sm_86 has 101,376", error.failure.message)
+
+
+def test_a_config_that_cannot_compile_is_the_compilers_message():
+    error = refused(kernel="vector_add", config=ConfigChoice(meta={"BLOCK": 1000}))
+    assert error.failure.kind == "unavailable" and "power of 2" in error.failure.message
+
+
+def test_an_edit_that_cannot_compile_is_the_persons_input():
+
+    source = edits.source_of(kernels.get("vector_add")).replace(
+        "mask = offsets < n_elements", "mask = offsets < nothing"
+    )
+    error = refused(kernel="vector_add", source=source)
+    assert error.failure.kind == "input" and error.failure.argument == "source"
+    assert "nothing" in error.failure.message and "mask = offsets < nothing" in error.failure.message
+
+
+def test_a_dtype_that_the_target_lacks_is_unavailable():
+    error = refused(kernel="matmul", dtype="tf32", target="gfx1100")
+    assert error.failure.kind == "unavailable" and "TF32" in error.failure.message
