@@ -226,4 +226,4 @@ _AMDGCN = [
     _note(r"\bs_barrier", "Barriers", "{n} × s_barrier: all waves of the program wait for each other."),
     _note(r"\bscratch_(load|store)", "Spills", "{n} accesses to scratch memory: the registers did not suffice."),
 ]
-_RULES: dict[str, list[_Rule]] = {"ttgir": _TTGIR, "ptx": _PTX, "sass": _SASS, "amdgcn": _AMDGCN}
+_RULES: dict[str, list[_Rule]] = {"ptx": _PTX, "amdgcn": _AMDGCN, "sass": _SASS, "ttgir": _TTGIR}

@@ -48,7 +48,8 @@ def build(context: Context) -> gr.Blocks:
             """The browser has gone: what it waited for need not be finished."""
             context.jobs.stop(request.session_hash or "")
 
-        demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
+        filled = demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
+        filled.then(None, js="() => tp.opened()", api_visibility="private")
         demo.load(lambda: _header(context), None, top, **LONG)
         demo.unload(left)
         api.add(context)
@@ -78,6 +79,6 @@ def head(context_dims: dict[str, list[str]], assets: Assets) -> str:
     preload = "".join(
         f'<link rel="preload" href="{url}" as="font" type="font/woff2" crossorigin>' for url in fonts.values()
     )
-    style = theme.css(fonts) + live.script("style.css")
+    style = theme.css(fonts) + "".join(path.read_text() for path in sorted(live.ASSETS.glob("*.css"), reverse=True))
     data = json.dumps(context_dims).replace("<", "\\u003c")
     return f"{preload}<style>{style}</style><script>window.tpDims = {data};\n{live.script('page.js')}</script>"

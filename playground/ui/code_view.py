@@ -1,0 +1,124 @@
+"""Generated code as the page shows it: pure functions from the engine's results to JSON for code.js, and to HTML."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from playground.engine.code_messages import CodeResult, LaunchCode
+from playground.ui import panels, words
+
+CONTEXT = 3  # unchanged lines around a change
+MOST = 4000  # lines of a diff that are shown
+
+
+def as_json(result: CodeResult) -> str:
+    """What code.js draws: launches, each with its Python and its stages as [text, lines] pairs."""
+    return json.dumps(
+        {
+            "target": result.target,
+            "first": "amdgcn" if result.target.startswith("gfx") else "ptx",
+            "launches": [
+                {
+                    "kernel": launch.kernel,
+                    "file": launch.file,
+                    "first": launch.first_line,
+                    "python": launch.python,
+                    "stages": {name: [[r.text, r.lines] for r in rows] for name, rows in launch.stages.items()},
+                }
+                for launch in result.launches
+            ],
+        },
+        separators=(",", ":"),
+    )
+
+
+def banner(result: CodeResult) -> str:
+    """The answer first: what it costs a program, and what that means for an SM."""
+    if not result.launches:
+        return panels.verdict("unknown", "Nothing is launched", "This shape has no elements, so no kernel runs.")
+    worst = max(result.launches, key=lambda launch: (launch.resources.spills, launch.resources.registers))
+    used = worst.resources
+    spilled = f"spills {used.spills} bytes a thread" if used.spills else "no spills"
+    headline = f"{used.registers} registers a thread, {spilled}"
+    shared = (
+        f"{words.text(used.shared_bytes, words.BYTES)} of shared memory" if used.shared_bytes else "no shared memory"
+    )
+    detail = f"{worst.kernel} for {result.target}: {words.count(used.num_warps, 'warp')}, {shared}. "
+    if worst.occupancy is not None:
+        detail += (
+            f"An SM holds {words.count(worst.programs_per_sm or 0, 'program')}, "
+            f"{words.percent(worst.occupancy)} % of its warps, limited by {worst.limit}."
+        )
+    return panels.verdict("code", headline, detail, result.source)
+
+
+def findings(result: CodeResult) -> str:
+    """What to look at, as buttons that lead to the lines."""
+    items = [
+        f'<li><button type="button" data-launch="{i}" data-stage="{f.stage}" data-row="{f.rows[0] if f.rows else 0}" '
+        f'data-l="{f.lines[0] if f.lines else ""}"><b>{escape(f.claim)}</b><span>{escape(f.plain)}</span>'
+        f"<small>{escape(_where(f.stage, f.lines))}</small></button></li>"
+        for i, launch in enumerate(result.launches)
+        for f in launch.findings
+    ]
+    return f'<ul class="finds">{"".join(items)}</ul>' if items else ""
+
+
+def _where(stage: str, lines: Sequence[int]) -> str:
+    if not lines:
+        return stage.upper()
+    shown = ", ".join(map(str, sorted(lines)[:6]))
+    return f"{stage.upper()}, from line{'s' * (len(lines) > 1)} {shown}{' …' if len(lines) > 6 else ''}"
+
+
+# Two results side by side
+
+
+def resources_table(before: CodeResult, after: CodeResult, names: tuple[str, str]) -> str:
+    """Registers, spills, shared memory, occupancy and lines of both."""
+    one, two = before.launches[0], after.launches[0]
+    rows = [
+        ("registers a thread", one.resources.registers, two.resources.registers),
+        ("spills, bytes a thread", one.resources.spills, two.resources.spills),
+        ("shared memory, bytes", one.resources.shared_bytes, two.resources.shared_bytes),
+        ("warps", one.resources.num_warps, two.resources.num_warps),
+        ("programs on an SM", one.programs_per_sm or 0, two.programs_per_sm or 0),
+        ("occupancy, %", round(100 * (one.occupancy or 0)), round(100 * (two.occupancy or 0))),
+        *((f"lines of {stage.upper()}", *both) for stage, both in _lengths(one, two)),
+    ]
+    body = "".join(
+        f"<tr><th scope=row>{escape(name)}</th><td>{a:,}</td><td>{b:,}</td><td>{f'{b - a:+,}' if b != a else 'same'}</td></tr>"
+        for name, a, b in rows
+    )
+    heads = "".join(f"<th scope=col>{escape(h)}</th>" for h in ("", *names, "change"))
+    return f'<div class="scroll"><table class="fig"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _lengths(one: LaunchCode, two: LaunchCode) -> Iterator[tuple[str, tuple[int, int]]]:
+    for stage in one.stages:
+        if stage in two.stages:
+            yield stage, (len(one.stages[stage]), len(two.stages[stage]))
+
+
+def diff(before: CodeResult, after: CodeResult, stage: str) -> str:
+    """A unified diff of one stage as HTML; a line where the stage is the same, or missing in one."""
+    one, two = before.launches[0].stages.get(stage), after.launches[0].stages.get(stage)
+    if one is None or two is None:
+        return f'<p class="sub">{escape(stage.upper())} is a stage of only one of the two targets.</p>'
+    lines = list(difflib.unified_diff([r.text for r in one], [r.text for r in two], "", "", lineterm="", n=CONTEXT))[2:]
+    if not lines:
+        return f'<p class="sub">{escape(stage.upper())} is the same in both.</p>'
+    body = "".join(map(_diff_line, lines[:MOST]))
+    more = f'<li class="gap">{len(lines) - MOST:,} more lines differ</li>' if len(lines) > MOST else ""
+    return f'<ol class="diff" tabindex="0" aria-label="Differences in {escape(stage.upper())}">{body}{more}</ol>'
+
+
+def _diff_line(line: str) -> str:
+    if line.startswith("@@"):
+        return '<li class="gap" data-mark="">⋯</li>'
+    kind = {"+": "plus", "-": "minus"}.get(line[:1], "same")
+    shown = {"plus": "+", "minus": "−", "same": ""}[kind]
+    return f'<li class="{kind}" data-mark="{shown}">{escape(line[1:])}</li>'

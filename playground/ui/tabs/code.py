@@ -1,0 +1,156 @@
+"""Code: what the compiler made of the kernel, for any GPU, without one; each line leads back to its Python."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from kernels import InputError, get
+from kernels.targets import TARGETS
+from playground.engine.code_messages import STAGES, CodeRequest, CodeResult
+from playground.engine.messages import EngineError, Failure, Progress, Request
+from playground.ui import bench as form
+from playground.ui import code_view, live, panels, words
+from playground.ui.answer import ask
+from playground.ui.bench import Bench
+from playground.ui.context import LONG, Context
+from playground.ui.tabs import Loaded, Tab
+
+GPUS = {
+    "sm_75": "T4", "sm_80": "A100", "sm_86": "RTX 3090", "sm_89": "L40S, RTX 4090", "sm_90": "H100, H200",
+    "sm_100": "B200", "sm_120": "RTX 5090", "gfx90a": "MI250X", "gfx942": "MI300X", "gfx950": "MI355X",
+    "gfx1100": "RX 7900 XTX",
+}  # fmt: skip
+SAME = "the same"
+EMPTY = (
+    "Not compiled yet",
+    "Press Compile: the kernel, shape, dtype and config above become code for the GPU chosen here, without that GPU.",
+)
+
+
+def build(context: Context, bench: Bench) -> Loaded:
+    targets = [(f"{arch} · {GPUS[arch]}", arch) for arch, t in TARGETS.items() if t.kind != "cpu"]
+    with gr.Column(elem_classes="answer"):
+        banner = live.html(panels.verdict("unknown", *EMPTY), elem_id="code-answer")
+    with gr.Column(elem_classes="sheet"):
+        with gr.Row(elem_classes="headrow", elem_id="code-form"):
+            head = live.html(panels.section("What the compiler made of it"))
+            target = gr.Dropdown(targets, value="sm_90", label="target", filterable=False, min_width=190)
+            go = gr.Button("Compile", variant="primary", elem_id="compile", min_width=110)
+        view = gr.HTML(
+            None, html_template='<div class="codeview" hidden></div>', js_on_load=live.script("code.js"),
+            apply_default_css=False, elem_id="code",
+        )  # fmt: skip
+    with gr.Column(elem_classes="sheet", visible=False) as looks:
+        looks_head = live.html()
+        found = live.html()
+    with gr.Column(elem_classes="sheet", visible=False) as comparing:
+        live.html(panels.section("Compare", None, "the choice above beside another target, dtype or config"))
+        with gr.Row(elem_classes="headrow"):
+            other_target = gr.Dropdown([(SAME, SAME), *targets], value=SAME, label="target", filterable=False)
+            other_dtype = gr.Dropdown([SAME], value=SAME, label="dtype", filterable=False)
+            other_config = gr.Dropdown([SAME], value=SAME, label="config", filterable=False)
+            stage = gr.Dropdown([s.upper() for s in STAGES], value="PTX", label="stage", filterable=False)
+            compare = gr.Button("Compare", min_width=110)
+        compared = live.html()
+
+    outputs = [banner, head, view, looks, looks_head, found, comparing, other_dtype, other_config]
+
+    def compile_(session: gr.Request, arch: str, *values: Any) -> Iterator[list[Any]]:
+        yield from _compile(context, session.session_hash or "", arch, values)
+
+    def compare_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
+        yield from _compare(context, session.session_hash or "", arch, values)
+
+    go.click(compile_, [target, *bench.inputs], outputs, **LONG)
+    target.input(compile_, [target, *bench.inputs], outputs, **LONG)
+    compare.click(compare_, [target, other_target, other_dtype, other_config, stage, *bench.inputs], compared, **LONG)
+
+    def fill(request: Request, problem: str) -> list[Any]:
+        return []
+
+    return Loaded([], fill)
+
+
+def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """One press of Compile. The old code stays until the new is there; a refusal takes it away."""
+    keep = [gr.update()] * 8
+    cancel = context.jobs.start(f"code {session}")
+    try:
+        asked = ask(CodeRequest, form.read(context, *values), target=arch)
+        yield [panels.busy(Progress(what=f"Compiling {asked.kernel} for {arch}")), *keep]
+        result = _ask(context, asked, cancel)
+        yield _drawn(context, result)
+    except (InputError, EngineError) as error:
+        hidden = gr.update(visible=False)
+        said = panels.failed(str(error), nothing_ran=False)
+        yield [said, gr.update(), None, hidden, "", "", hidden, gr.update(), gr.update()]
+    finally:
+        context.jobs.end(f"code {session}", cancel)
+
+
+def _ask(context: Context, request: CodeRequest, cancel: threading.Event) -> CodeResult:
+    *_, result = context.engine.stream(request, cancel)
+    if not isinstance(result, CodeResult):
+        raise EngineError(Failure(kind="failed", message="the compiler gave no code; press Compile again"))
+    return result
+
+
+def _drawn(context: Context, result: CodeResult) -> list[Any]:
+    spec = get(result.choice.kernel)
+    shown = f"{result.target}, {result.choice.dtype}, {result.choice.config.label}, {words.shape(result.choice.dims)}"
+    target = TARGETS[result.target]
+    request = Request(kernel=spec.name, dims=result.choice.dims, dtype=result.choice.dtype)
+    listed = form.configs(spec, request, target)
+    found = code_view.findings(result)
+    return [
+        code_view.banner(result),
+        panels.section("What the compiler made of it", result.source, shown),
+        code_view.as_json(result) if result.launches else None,
+        gr.update(visible=bool(found)),
+        panels.section("What to look at", result.source, "found in the code; each leads to its lines"),
+        found,
+        gr.update(visible=bool(result.launches)),
+        gr.update(choices=[SAME, *spec.dtypes], value=SAME),
+        gr.update(choices=[(SAME, SAME), *listed[1:]], value=SAME),
+    ]
+
+
+def _compare(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[str]:
+    other_arch, other_dtype, other_config, stage, *inputs = values
+    cancel = context.jobs.start(f"code {session}")
+    try:
+        asked = ask(CodeRequest, form.read(context, *inputs), target=arch)
+        changes: dict[str, Any] = {"target": arch if other_arch == SAME else other_arch}
+        if other_dtype != SAME:
+            changes["dtype"] = other_dtype
+        if other_config != SAME:
+            changes["config"] = form.links.config_from(other_config)
+        second = asked.model_copy(update=changes)
+        if second == asked:
+            yield panels.failed("both sides are the same; choose another target, dtype or config", nothing_ran=False)
+            return
+        yield panels.working(Progress(what="Compiling both"))
+        before, after = _ask(context, asked, cancel), _ask(context, second, cancel)
+        names = _names(before, after)
+        yield code_view.resources_table(before, after, names) + code_view.diff(before, after, stage.lower())
+    except (InputError, EngineError) as error:
+        yield panels.failed(str(error), nothing_ran=False)
+    finally:
+        context.jobs.end(f"code {session}", cancel)
+
+
+def _names(before: CodeResult, after: CodeResult) -> tuple[str, str]:
+    """What tells the two apart, for the heads of the table."""
+
+    def parts(result: CodeResult) -> list[str]:
+        return [result.target, result.choice.dtype, result.choice.config.label]
+
+    pairs = [(a, b) for a, b in zip(parts(before), parts(after), strict=True) if a != b]
+    return ", ".join(a for a, _ in pairs) or "before", ", ".join(b for _, b in pairs) or "after"
+
+
+TAB = Tab("Code", 40, build)
