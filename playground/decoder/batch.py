@@ -241,7 +241,6 @@ class Batch:
             hold = conversation.held
             if len(conversation.tokens) + ahead > self.max_context:
                 self._land(out)
-                self._settle(out)
                 return False
             held = len(hold.pages)
             try:
@@ -250,7 +249,6 @@ class Batch:
                 self._land(out)
                 if conversation.finish is None:
                     self._make_room(conversation, 1, out)
-                self._settle(out)
                 return False
             self.runner.model.store.copy(copies)
             self._stale |= bool(copies)
@@ -258,19 +256,12 @@ class Batch:
                 self.runner.rows.block_table[index, len(hold.pages) - 1] = hold.pages[-1].id
         if self._stale:
             self._land(out)
-            self._settle(out)
             if not self._decoding:
                 return False
             self.runner.prepare(len(self._decoding))
             self.runner.rows.load([self._row(c, len(c.tokens)) for c in self._decoding])
             self._stale = False
         return True
-
-    def _settle(self, out: list[Emitted]) -> None:
-        """With nothing in flight: those that have no context left end or slide, those that ended leave."""
-        for conversation in list(self._decoding):
-            if conversation.finish is None:
-                self._has_context(conversation, out)
 
     def _has_context(self, conversation: Conversation, out: list[Emitted]) -> bool:
         """Whether the next token can be read. Where it cannot, the conversation ends, or slides and is prefilled."""
@@ -324,6 +315,8 @@ class Batch:
             hold = conversation.held
             self.pool.commit(hold, [conversation.tokens[hold.length]])
             self._take_token(conversation, token, flight.chances.get(conversation), now, out)
+            if conversation.finish is None:
+                self._has_context(conversation, out)
 
     def _take_token(self, conversation: Conversation, token: int, chances: Any, now: float, out: list[Emitted]) -> None:
         conversation.tokens.append(token)

@@ -95,7 +95,12 @@ class Model:
         """The same step in five kernels a layer; see fused.py. The residual is one buffer, added to in place."""
         eps, weights = self.config.rms_eps, self.weights
         residual = ops("embedding", ids=batch.ids, weight=weights.embedding)
-        where = {"positions": batch.positions, "block_table": batch.block_table, "cos": self.cos, "sin": self.sin}
+        where: dict[str, Any] = {
+            "positions": batch.positions,
+            "block_table": batch.block_table,
+            "cos": self.cos,
+            "sin": self.sin,
+        }
         where |= {"heads": self.config.heads, "scale": self.config.head_dim**-0.5}
         for index, layer in enumerate(weights.layers):
             ops.begin_layer(index, residual)
