@@ -9,7 +9,8 @@ good kernel is bound by arithmetic. What to look at:
   passes through L2 for each of them.
 - The mask on K, with zeros for what lies beyond: a mask on M and N alone reads garbage into every sum.
 - `matmul_descriptor_kernel`, for Hopper and later: tensor descriptors let the copy engine bring whole tiles, with the
-  bounds checked in hardware, and each program stays for several tiles.
+  bounds checked in hardware, and each program stays for several tiles. A matrix whose rows do not start at multiples
+  of 16 bytes is copied once to where they do: operands.py.
 
 The precision of float32 products is chosen, never by accident: "ieee" multiplies in full (no tensor cores), "tf32"
 rounds each factor to 10 bits of mantissa first, about ten times as fast. None follows PyTorch's own setting,
@@ -21,10 +22,12 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.checks import FLOATS, need_dtype, need_no_grad, need_rank, need_same_device, need_same_dtype, need_shape
+from kernels.operands import copy_to_aligned, describe
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, InputError, KernelSpec, Launch, Output, Plan, nbytes
+
+WORTH_A_COPY = 2**16  # elements from which an operand is copied to where descriptors reach it
 
 
 @triton.jit
@@ -63,8 +66,8 @@ def matmul_kernel(
 
 @triton.jit
 def matmul_descriptor_kernel(
-    a_desc, b_desc, out_desc, M, N, K,
-    PRECISION: tl.constexpr, A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr,
+    a_desc, b_desc, out, M, N, K,
+    PRECISION: tl.constexpr, A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, OUT_DESCRIBED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     FLATTEN: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +82,12 @@ def matmul_descriptor_kernel(
             a = a_desc.load([start, row]).T if A_TRANSPOSED else a_desc.load([row, start])
             b = b_desc.load([col, start]).T if B_TRANSPOSED else b_desc.load([start, col])
             acc = tl.dot(a, b, acc, input_precision=PRECISION)
-        out_desc.store([row, col], acc.to(out_desc.dtype))
+        if OUT_DESCRIBED:
+            out.store([row, col], acc.to(out.dtype))
+        else:  # a plain pointer: the answer's rows do not start at multiples of 16 bytes
+            rows = row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            cols = col + tl.arange(0, BLOCK_N)[None, :]
+            tl.store(out + rows * N + cols, acc.to(out.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, precision: str | None = None) -> torch.Tensor:
@@ -120,19 +128,6 @@ def _no_tf32(target):
     return f"{target.arch} has no TF32: its float32 products are computed in full; choose float32"
 
 
-def _descriptor(tensor, block):
-    """(transposed, descriptor), or None where the copy engine cannot address this tensor.
-
-    It needs one dimension without gaps, and everything else at multiples of 16 bytes.
-    """
-    for transposed in (False, True):
-        view, shape = (tensor.t(), block[::-1]) if transposed else (tensor, block)
-        step = view.stride(0) * view.element_size()
-        if view.stride(1) == 1 and view.stride(0) >= view.shape[1] > 0 and view.shape[0] and step % 16 == 0:
-            return (transposed, TensorDescriptor.from_tensor(view, list(shape))) if view.data_ptr() % 16 == 0 else None
-    return None
-
-
 def check(inputs):
     a, b = inputs["a"], inputs["b"]
     need_rank(a, "a", 2)
@@ -157,9 +152,9 @@ def plan(inputs, config, target):
     tiles = triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"])
     args = {"M": m, "N": n, "K": k, "PRECISION": _precision(inputs, target)}
     if "FLATTEN" in meta:
-        launch = _descriptor_launch(a, b, out, args, tiles, config, target)
-        if launch is not None:
-            return Plan((launch,), {"out": out})
+        launches = _descriptor_launches(a, b, out, args, tiles, config, target)
+        if launches is not None:
+            return Plan(launches, {"out": out})
         del meta["FLATTEN"]
     strides = {
         "stride_am": a.stride(0),
@@ -176,19 +171,36 @@ def plan(inputs, config, target):
     return Plan((launch,), {"out": out})
 
 
-def _descriptor_launch(a, b, out, args, tiles, config, target):
-    """None where a tensor does not lie as descriptors need it."""
+def _descriptor_launches(a, b, out, args, tiles, config, target):
+    """None where a tensor does not lie as descriptors need it and is too small to be worth a copy."""
     block_m, block_n, block_k = (config.meta[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
-    blocks = ((a, (block_m, block_k)), (b, (block_k, block_n)), (out, (block_m, block_n)))
-    found = [_descriptor(tensor, block) for tensor, block in blocks]
-    if None in found or found[2][0]:
-        return None
-    (a_t, a_desc), (b_t, b_desc), (_, out_desc) = found
-    descriptors = {"a_desc": a_desc, "b_desc": b_desc, "out_desc": out_desc}
-    grid = (min(target.num_sms, tiles),)
-    return Launch(
-        matmul_descriptor_kernel, grid, {**descriptors, **args, "A_TRANSPOSED": a_t, "B_TRANSPOSED": b_t}, config
+    launches, found = [], []
+    for tensor, block in ((a, (block_m, block_k)), (b, (block_k, block_n))):
+        described = describe(tensor, block)
+        if described is None:
+            if tensor.numel() < WORTH_A_COPY:
+                return None
+            copying, aligned = copy_to_aligned(tensor)
+            launches.append(copying)
+            described = describe(aligned, block)
+        found.append(described)
+    (a_transposed, a_desc), (b_transposed, b_desc) = found
+    out_desc = describe(out, (block_m, block_n))
+    launch = Launch(
+        matmul_descriptor_kernel,
+        (min(target.num_sms, tiles),),
+        {
+            "a_desc": a_desc,
+            "b_desc": b_desc,
+            "out": out_desc[1] if out_desc and not out_desc[0] else out,
+            **args,
+            "A_TRANSPOSED": a_transposed,
+            "B_TRANSPOSED": b_transposed,
+            "OUT_DESCRIBED": bool(out_desc and not out_desc[0]),
+        },
+        config,
     )
+    return (*launches, launch)
 
 
 def configs(inputs, target):
@@ -228,6 +240,11 @@ def _candidates(m, n, precision, target):
             yield (block_m, block_n, block_k, 8), num_warps, 2
         return
     if m * n < 128 * 128 * target.num_sms:  # large tiles would leave multiprocessors idle
+        if target.capability >= 90 and precision != "tf32":
+            yield (64, 128, 64, 8, 0), 4, 4
+            yield (128, 64, 64, 8, 0), 4, 4
+            yield (64, 64, 64, 8, 0), 4, 4
+            yield (64, 64, 128, 8, 0), 4, 4
         yield (64, 64, 64, 8), 4, 3
         yield (64, 64, 32, 8), 4, 4
     if target.capability >= 90 and precision != "tf32":

@@ -72,7 +72,7 @@ def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
         for launch in plan.launches:
             job.progress(f"compiling {kernel_name(launch)} for {target.arch}")
             found.append(resources_of(compile_or_explain(launch, target, edited=request.source is not None), target))
-        shown = plan.launches[0].config if plan.launches else config
+        shown = plan.config(config)
         return ResourcesResult(
             choice=choose.as_choice(request, chosen, shown, origin), launches=tuple(found), source=source(target)
         )

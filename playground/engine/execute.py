@@ -67,8 +67,7 @@ class Case:
             plan = self.spec.plan(inputs, self.config, self.target)
         except KeyError as missing:
             raise InputError(f"config lacks {missing}; give {missing} a value", "config") from None
-        if plan.launches:
-            self.config = plan.launches[0].config  # a plan may narrow it to what its kernel takes
+        self.config = plan.config(self.config)  # a plan may narrow it to what its kernel takes
         poison(plan, inputs)
         return plan
 

@@ -5,7 +5,8 @@ import torch
 
 import kernels
 from kernels import InputError
-from kernels.spec import Config, Draw, nbytes, next_power_of_2
+from kernels.operands import copy_to_aligned, describe
+from kernels.spec import Config, Draw, Plan, Target, nbytes, next_power_of_2
 from tests.kernels import conformance
 
 DEVICE = conformance.job().device
@@ -134,3 +135,27 @@ def test_config_label_and_power_of_2():
     assert Config({"BLOCK_N": 4096}, 8).label == "BLOCK_N 4096, 8 warps"
     assert Config({}, 1, 1).label == "1 warp, 1 stage"
     assert [next_power_of_2(n) for n in (0, 1, 2, 3, 1000, 1024, 1025)] == [1, 1, 2, 4, 1024, 1024, 2048]
+
+
+def test_plan_shows_the_config_it_was_given_or_what_it_narrowed_it_to():
+    softmax, matmul, target = kernels.get("softmax"), kernels.get("matmul"), Target.named("sm_90")
+    one_block = Config({"BLOCK_M": 1, "BLOCK_N": 1024}, 8)
+    for n, shown in ((1000, one_block), (5000, Config({"BLOCK_N": 1024}, 8))):
+        assert (
+            softmax.plan(softmax.inputs({"rows": 3, "n": n}, "float32", "meta"), one_block, target).config(one_block)
+            == shown
+        )
+    odd = matmul.inputs(matmul.presets["odd"], "bfloat16", "meta")
+    tile = matmul.default_config(odd, target)
+    plan = matmul.plan(odd, tile, target)
+    assert len(plan.launches) == 3 and plan.config(tile) == tile
+
+
+def test_matmul_copies_what_descriptors_cannot_reach():
+    x = torch.arange(1001 * 35, dtype=torch.float32, device=DEVICE).view(35, 1001)
+    for matrix in (x, x.t(), x[:, ::2]):
+        launch, copy = copy_to_aligned(matrix)
+        copy.fill_(float("nan"))
+        Plan((launch,), {"copy": copy}).run()
+        assert torch.equal(copy, matrix)
+        assert describe(matrix, (16, 16)) is None and describe(copy, (16, 16)) is not None
