@@ -57,7 +57,7 @@ def _copy_gbps(device: torch.device) -> float:
             break
         src = torch.zeros(size // 4, dtype=torch.float32, device=device)
         dst = torch.zeros_like(src)
-        copies = [functools.partial(dst.copy_, src)]
+        copies: list[timing.Call] = [functools.partial(dst.copy_, src)]
         if device.type == "cuda":
             grid = (src.numel() // COPY_BLOCK,)
             copies.append(lambda src=src, dst=dst, grid=grid: _copy_kernel[grid](src, dst, BLOCK=COPY_BLOCK))

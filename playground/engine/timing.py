@@ -19,6 +19,8 @@ from playground.engine.messages import Times
 
 Call = Callable[[], object]
 
+MOST_FLUSHES = 50  # in a row, to hide the host behind
+HOT_BURST = 20  # calls between two rests
 GRAPH_CALLS = 20  # in one graph: the replay's own few microseconds are shared by so many
 
 
@@ -74,28 +76,31 @@ class GpuTimer(Timer):
         return start.elapsed_time(end) * 1e3 / repeats
 
     def _enqueue_us(self, call: Call) -> float:
-        """Microseconds that the host needs to enqueue a call."""
-        torch.cuda.synchronize(self.device)
+        """Microseconds that the host needs to enqueue a call between two events."""
         spent = []
         for _ in range(5):
-            began = time.perf_counter()
-            call()
-            spent.append((time.perf_counter() - began) * 1e6)
             torch.cuda.synchronize(self.device)
+            began = time.perf_counter()
+            _timed(call)
+            spent.append((time.perf_counter() - began) * 1e6)
         return sorted(spent)[2]
 
     def _flushes(self, host_us: float) -> int:
-        return min(50, max(1, math.ceil(1.5 * host_us / self._flush_us)))
+        """How many flushes last longer than the host needs for what it enqueues behind them."""
+        return min(MOST_FLUSHES, max(1, math.ceil(1.5 * host_us / self._flush_us)))
 
     def cold(self, call: Call) -> list[float]:
         """Microseconds of calls, each after L2 has been overwritten."""
-        flushes = self._flushes(self._enqueue_us(call) + 20)
-        each = self._between(call) + flushes * self._flush_us
-        count = _count(self.seconds * 1e6 / each, 10, 200)
+        flushes = self._flushes(self._enqueue_us(call))
+        first = self._flushed(call, flushes, 5)
+        each = sum(first) / len(first) + flushes * self._flush_us
+        return first + self._flushed(call, flushes, _count(self.seconds * 1e6 / each, 5, 195))
+
+    def _flushed(self, call: Call, flushes: int, count: int) -> list[float]:
         times: list[float] = []
         while len(times) < count:
             pairs = []
-            for _ in range(min(count - len(times), self._burst(each))):
+            for _ in range(min(count - len(times), self._burst)):
                 for _ in range(flushes):
                     self._flush.zero_()
                 pairs.append(_timed(call))
@@ -104,13 +109,16 @@ class GpuTimer(Timer):
 
     def warm(self, call: Call) -> list[float]:
         """Microseconds of calls that follow one another; the first of each burst is left out."""
-        own, host_us = self._between(call), self._enqueue_us(call) + 20
+        host_us = self._enqueue_us(call)
+        own = min(self._flushed(call, self._flushes(host_us), 5))
         count = _count(self.seconds * 1e6 / max(own, host_us), 10, 200)
-        # A burst is as long as the flushes before it can hide from the host.
-        burst = min(self._burst(own), max(3, int(40 * self._flush_us / host_us)))
+        # As many in a row as the host enqueues while the flushes before them keep the GPU busy.
+        hidden = int(MOST_FLUSHES * self._flush_us / (1.5 * host_us))
+        burst = min(self._burst, count + 1, max(3, hidden))
+        flushes = self._flushes(burst * host_us)
         times: list[float] = []
         while len(times) < count:
-            for _ in range(self._flushes(burst * max(0.0, host_us - own))):
+            for _ in range(flushes):
                 self._flush.zero_()
             times += self._read([_timed(call) for _ in range(burst)])[1:]
         return times
@@ -138,7 +146,7 @@ class GpuTimer(Timer):
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
-        kept = []  # results stay alive, or the allocator would hand every call the same few blocks
+        kept: list[object] = []  # results stay alive, or the allocator would hand every call the same few blocks
         with torch.cuda.graph(graph):
             kept.extend(call() for call in order)
         each = self._between(graph.replay, 3)
@@ -153,9 +161,10 @@ class GpuTimer(Timer):
         graph.reset()
         return times
 
-    def _burst(self, each_us: float) -> int:
-        """Calls between two rests: some 20 ms of work where it heats the chip, else as many as there are."""
-        return max(2, int(20e3 / each_us)) if self.rest else 1000
+    @property
+    def _burst(self) -> int:
+        """Calls between two rests, few where the work heats the chip."""
+        return HOT_BURST if self.rest else 1000
 
     def _read(self, pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]]) -> list[float]:
         torch.cuda.synchronize(self.device)

@@ -21,8 +21,9 @@ PEAKS = Roofs(copy_gbps=10.0, matmul_tflops={"float32": 0.1, "bfloat16": 0.4}, s
 
 @pytest.fixture(autouse=True)
 def given_roofs(monkeypatch):
-    """Roofs known beforehand: measuring them takes seconds, and is a test of its own."""
+    """Roofs known beforehand, and a small cache: measuring and flushing take seconds, and are tests of their own."""
     monkeypatch.setattr(roofs, "roofs", lambda job: PEAKS)
+    monkeypatch.setattr(host, "last_level_cache", lambda device: 2**22)
 
 
 def run(**asked) -> BenchResult:
@@ -104,9 +105,11 @@ def test_floor_is_the_roof_that_binds(cost, dtype, expected):
 def test_more_than_the_roof_says_why():
     verdict = OutputVerdict(ok=True, error=0, bar=1, rms_error=0, rms_bar=1, ulps=0.5, ulps_bar=1)
     own = Measured({name: times(2.0) for name in ("cold_us", "warm_us", "launch_us")}, 3, outputs={"out": verdict})
-    faster = bench._figures(own, own, "warm_us", Cost(10, 10, 1), floor_us=3.0)
-    assert faster.share_of_peak == 1.5 and "served from cache" in faster.note
-    assert bench._figures(own, own, "warm_us", Cost(10, 10, 1), floor_us=1.0).note == ""
+    small, large = Cost(10, 10, 1), Cost(3000, 1000, 1)
+    assert "served from cache" in bench._figures(own, own, "warm_us", small, 3.0, cached=100).note
+    assert "reads more than it writes" in bench._figures(own, own, "warm_us", large, 3.0, cached=100).note
+    assert bench._figures(own, own, "warm_us", small, 3.0, cached=100).share_of_peak == 1.5
+    assert bench._figures(own, own, "warm_us", small, 1.0, cached=100).note == ""
 
 
 def test_a_kernel_is_short_where_its_launch_takes_as_long():
@@ -123,10 +126,10 @@ def test_one_method_is_quoted_for_all_and_a_peer_without_it_names_its_own():
     assert bench.headline({"triton": both, "eager": cold_only}, gpu) == "graph_us"
     assert bench.headline({"triton": cold_only, "eager": both}, gpu) == "cold_us"
     assert bench.headline({"triton": both}, CPU) == "warm_us"
-    mine = bench._figures(both, cold_only, "graph_us", Cost(1, 1, 1), 0.1)
+    mine = bench._figures(both, cold_only, "graph_us", Cost(1, 1, 1), 0.1, 0)
     assert mine.method == bench.GRAPH_COLD and mine.us.p50 == 4.0
     assert mine.speedup is None  # a graph's time is never divided by a call's
-    theirs = bench._figures(cold_only, cold_only, "graph_us", Cost(1, 1, 1), 0.1)
+    theirs = bench._figures(cold_only, cold_only, "graph_us", Cost(1, 1, 1), 0.1, 0)
     assert theirs.method == bench.COLD and theirs.us.p50 == 9.0 and theirs.speedup == 1.0
 
 
