@@ -60,7 +60,7 @@ def _copy_gbps(device: torch.device) -> float:
         copies: list[timing.Call] = [functools.partial(dst.copy_, src)]
         if device.type == "cuda":
             grid = (src.numel() // COPY_BLOCK,)
-            copies.append(lambda src=src, dst=dst, grid=grid: _copy_kernel[grid](src, dst, BLOCK=COPY_BLOCK))
+            copies.append(functools.partial(_copy_kernel[grid], src, dst, BLOCK=COPY_BLOCK))
         for copy in copies:
             copy()
             best = max(best, 2 * size / timing.percentiles(clock.cold(copy)).p50 / 1e3)
