@@ -47,13 +47,8 @@ def _function(module, function: Function, symbol, target, program, checked, call
     lo.b.may_use_arena = function.is_public
     parameters = []
     for i, value in enumerate(function.args):
-        if value.type.is_tensor:
-            value.buffer = Reg(f"%arg{i}", "ptr")
-            parameters.append(f"ptr %arg{i}")
-        else:
-            elem = register_type(value.type.element)
-            value.reg = Reg(f"%arg{i}", elem)
-            parameters.append(f"{elem} %arg{i}")
+        value.reg = Reg(f"%arg{i}", register_type(value.type.element))
+        parameters.append(value.reg.typed)
     parameters += [f"ptr %out{i}" for i in range(len(function.return_types))]
     parameters += COMMON_ARGUMENTS + (["ptr noalias %arena"] if function.is_public else [])
     lo.prefix = "bb_"
