@@ -1,0 +1,269 @@
+"""A linear layer for few rows: x @ weight^T + bias, where reading the weight is all the work.
+
+When a model decodes, x holds one row for each sequence, and the weight [N, K] is by far the larger operand: at one
+row, two operations for every weight. So the aim is not arithmetic but to stream the weight once, at full bandwidth,
+whatever the number of rows; libraries tuned for large matrices reach three quarters of that.
+
+One program owns BLOCK_N outputs, that is BLOCK_N rows of the weight, each contiguous in memory: long loads, and no
+two programs read the same byte. The weight's block is loaded once and multiplied with every row of x. For a single
+row (DOT 0) products are added lane by lane, and one reduction across lanes comes at the very end; for more rows
+(DOT 1) the tensor cores multiply, with x padded to BLOCK_M rows. The order of the sum differs from a library's, and
+is float32 throughout; float32 inputs are multiplied exactly (IEEE), never in TF32.
+
+What to look at: bytes per second against the copy roof. With BLOCK_K as wide as K there is no loop at all, and every
+load of the program is in flight at once.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.checks import FLOATS, need_dtype, need_no_grad, need_rank, need_same_device, need_same_dtype, need_shape
+from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import next_power_of_2 as pow2
+
+
+@triton.jit
+def linear_kernel(
+    x_ptr, weight_ptr, bias_ptr, out_ptr, n_rows, n_cols, k_size,
+    stride_xm, stride_xk, stride_wn, stride_wk, EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_M rows by BLOCK_N outputs; the blocks of rows come first, so that they share the weight in L2."""
+    row_blocks = tl.cdiv(n_rows, BLOCK_M)
+    rows = (tl.program_id(0) % row_blocks).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    cols = (tl.program_id(0) // row_blocks).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row_mask = (rows < n_rows)[:, None]
+    col_mask = (cols < n_cols)[:, None]
+    if DOT:
+        acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    else:
+        acc = tl.zeros([BLOCK_M, BLOCK_N, BLOCK_K], tl.float32)
+    for start in range(0, k_size, BLOCK_K):
+        k = (start + tl.arange(0, BLOCK_K))[None, :]
+        inside = True if EVEN_K else k < k_size
+        # Each weight is read once: it should not push x out of the cache.
+        weight = tl.load(
+            weight_ptr + cols[:, None] * stride_wn + k.to(tl.int64) * stride_wk,
+            mask=col_mask & inside, other=0.0, eviction_policy="evict_first",
+        )  # fmt: skip
+        x = tl.load(x_ptr + rows[:, None] * stride_xm + k.to(tl.int64) * stride_xk, mask=row_mask & inside, other=0.0)
+        if DOT:
+            acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")  # [M, K] @ [K, N]
+        else:
+            acc += x.to(tl.float32)[:, None, :] * weight.to(tl.float32)[None, :, :]  # [M, N, K]
+    out = acc if DOT else tl.sum(acc, axis=2)
+    if bias_ptr is not None:
+        out += tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]
+    tl.store(out_ptr + rows[:, None] * n_cols + cols[None, :], out, mask=row_mask & (cols < n_cols)[None, :])
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x @ weight^T + bias, made for few rows.
+
+    x: [M, K]; weight: [N, K], the same dtype (float32, float16, bfloat16), any strides; bias: [N] or None. Summed in
+    float32, rounded once. Any M is right; beyond 64 rows a matmul is faster. Returns [M, N]. Raises InputError.
+    """
+    return SPEC.run(x=x, weight=weight, bias=bias)
+
+
+def reference(x, weight, bias=None):
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    out = x.to(wide) @ weight.to(wide).T
+    return (out if bias is None else out + bias.to(wide)).to(x.dtype)
+
+
+def eager(x, weight, bias=None):
+    return torch.nn.functional.linear(x, weight, bias)
+
+
+def make_inputs(dims, draw):
+    return {
+        "x": draw.normal(dims["m"], dims["k"]),
+        # As a trained layer has it: outputs of the size of the inputs.
+        "weight": draw.normal(dims["n"], dims["k"], std=max(dims["k"], 1) ** -0.5),
+        "bias": draw.normal(dims["n"]),
+    }
+
+
+def plan(inputs, config, target):
+    x, weight, bias = inputs["x"], inputs["weight"], inputs.get("bias")
+    need_rank(x, "x", 2)
+    need_dtype(x, "x", FLOATS)
+    need_rank(weight, "weight", 2)
+    need_shape(weight, "weight", (weight.shape[0], x.shape[1]), "the last dimension of x")
+    need_same_dtype(weight, "weight", x, "x")
+    given = {"x": x, "weight": weight}
+    if bias is not None:
+        need_shape(bias, "bias", weight.shape[:1], "weight")
+        need_dtype(bias, "bias", FLOATS)
+        given["bias"] = bias
+    need_same_device(**given)
+    need_no_grad(**given)
+    (n_rows, k_size), n_cols = x.shape, weight.shape[0]
+    out = torch.empty(n_rows, n_cols, dtype=x.dtype, device=x.device)
+    args = {
+        "x_ptr": x,
+        "weight_ptr": weight,
+        "bias_ptr": None if bias is None else bias.contiguous(),
+        "out_ptr": out,
+        "n_rows": n_rows,
+        "n_cols": n_cols,
+        "k_size": k_size,
+        "stride_xm": x.stride(0),
+        "stride_xk": x.stride(1),
+        "stride_wn": weight.stride(0),
+        "stride_wk": weight.stride(1),
+        "EVEN_K": k_size % config.meta["BLOCK_K"] == 0,
+    }
+    grid = (triton.cdiv(n_rows, config.meta["BLOCK_M"]) * triton.cdiv(n_cols, config.meta["BLOCK_N"]),)
+    return Plan((Launch(linear_kernel, grid, args, config),), {"out": out})
+
+
+def configs(inputs, target):
+    n_rows, k_size = inputs["x"].shape
+    if target.kind == "cpu":
+        yield from _cpu_configs(n_rows, k_size)
+    elif n_rows <= 1:
+        yield from _one_row_configs(k_size)
+    else:
+        yield from _few_rows_configs(inputs["x"], target)
+
+
+def _config(m, n, k, dot, num_warps=1, num_stages=3):
+    return Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "DOT": int(dot)}, num_warps, num_stages)
+
+
+def _cpu_configs(n_rows, k_size):
+    """Short blocks of K keep the sums in vector registers; the weight's rows lie in the order they are read."""
+    block_m = min(pow2(n_rows), 8)
+    block_k = 64 if k_size >= 64 else pow2(k_size)
+    few = n_rows <= 4
+    yield _config(block_m, 8, block_k, dot=False) if few else _config(block_m, 32, block_k, dot=True)
+    yield _config(block_m, 32, block_k, dot=True) if few else _config(block_m, 4, block_k, dot=False)
+    for block_n, dot in ((4, False), (2, False), (16, True), (64, True)):
+        yield _config(block_m, block_n, block_k, dot)
+
+
+def _one_row_configs(k_size):
+    whole = min(pow2(k_size), 4096)
+    for block_n, block_k, num_warps in (
+        (2, whole, 4), (1, whole, 2), (1, whole, 4), (4, whole, 8), (4, 1024, 4), (8, 1024, 4), (16, 512, 4),
+    ):  # fmt: skip
+        yield _config(1, block_n, min(block_k, whole), False, num_warps)
+
+
+def _few_rows_configs(x, target):
+    n_rows, k_size = x.shape
+    block_m = 16 if n_rows <= 16 else 32 if n_rows <= 32 else 64
+    wide = x.dtype == torch.float32  # exact products in registers: smaller blocks
+    for block_n, block_k, num_warps, num_stages in (
+        (32, 128, 4, 4), (16, 256, 4, 4), (64, 128, 4, 3), (32, 64, 4, 4), (128, 64, 4, 3),
+    ):  # fmt: skip
+        block_k = max(min(block_k // 2 if wide else block_k, pow2(k_size)), 16)
+        stages = 2 if target.kind == "hip" else num_stages
+        while stages > 1 and (block_m + block_n) * block_k * x.element_size() * stages > 0.9 * target.shared_bytes:
+            stages -= 1
+        yield _config(block_m, block_n, block_k, True, num_warps, stages)
+
+
+def cost(inputs):
+    x, weight, bias = inputs["x"], inputs["weight"], inputs.get("bias")
+    out = x.shape[0] * weight.shape[0]
+    read = nbytes(x, weight) + (nbytes(bias) if bias is not None else 0)
+    return Cost(read, out * x.element_size(), 2 * out * x.shape[1])
+
+
+def _no_bias(inputs):
+    return {**inputs, "bias": None}
+
+
+def _transposed_weight(inputs):
+    return {**inputs, "weight": inputs["weight"].T.contiguous().T}
+
+
+def _strided(inputs):
+    return {**inputs, "x": inputs["x"].repeat_interleave(2, dim=1)[:, ::2], "weight": inputs["weight"].flip(0)}
+
+
+def _same_row(inputs):
+    return {**inputs, "x": inputs["x"][:1].expand_as(inputs["x"])}
+
+
+def _large(inputs):
+    # Sums of products of 100 and more, in the thousands: beyond what a sum in float16 could hold exactly.
+    return {**inputs, "x": inputs["x"] * 100}
+
+
+_SMALL = {"m": 1, "n": 130, "k": 200}
+
+SPEC = KernelSpec(
+    name="linear",
+    title="Linear, few rows",
+    doc="A linear layer for the few rows of a decode step: the weight is read once, at full bandwidth. Look at the "
+    "bytes per second, and at the loop that a wide enough block does away with.",
+    function=linear,
+    reference=reference,
+    eager=eager,
+    dims=(
+        Dim("m", "rows: sequences that decode together", high=4096),
+        Dim("n", "outputs"),
+        Dim("k", "inputs"),
+    ),
+    presets={
+        "decode": {"m": 1, "n": 4096, "k": 4096},
+        "prefill": {"m": 64, "n": 14_336, "k": 4096},
+        "odd": {"m": 3, "n": 1003, "k": 577},
+        "largest": {"m": 1, "n": 128_256, "k": 8192},
+    },
+    default={"m": 1, "n": 960, "k": 576},
+    dtypes=("bfloat16", "float16", "float32"),
+    outputs=(Output("out"),),
+    make_inputs=make_inputs,
+    plan=plan,
+    configs=configs,
+    cost=cost,
+    sweep_dim="n",
+    shrinks="n",
+    edges=(
+        Edge("No bias", "bias=None", _SMALL, _no_bias),
+        Edge("Eight rows", "m=8: the weight is read once for all", {**_SMALL, "m": 8}),
+        Edge("Many rows", "m=70: more than one block of rows", {**_SMALL, "m": 70}),
+        Edge("Nothing to sum", "k=0: the bias alone, or zeros", {**_SMALL, "k": 0}),
+        Edge("One of each", "m=1, n=1, k=1", {"m": 1, "n": 1, "k": 1}),
+        Edge("No rows", "m=0: nothing to do", {**_SMALL, "m": 0}),
+        Edge("Transposed weight", "stored as [K, N]: strides, not widths", _SMALL, _transposed_weight),
+        Edge("Strided", "x[:, ::2]", {**_SMALL, "m": 2}, _strided),
+        Edge("Expanded", "every row is the same one, stride 0", {**_SMALL, "m": 5}, _same_row),
+        Edge("Large values", "sums in the thousands, in float16", {**_SMALL, "k": 4096}, _large, "float16"),
+    ),
+    bugs=(
+        Bug(
+            "K not masked",
+            find="inside = True if EVEN_K else k < k_size",
+            replace="inside = k < k_size + BLOCK_K",
+            hint="200 columns in blocks of 64: what do the last lanes read?",
+            symptom="the start of the next row is multiplied as well",
+            dims={"m": 4, "n": 130, "k": 200},
+        ),
+        Bug(
+            "Sum started anew",
+            find="acc += x.to(tl.float32)[:, None, :] * weight",
+            replace="acc = x.to(tl.float32)[:, None, :] * weight",
+            hint="What is left of the first block of K after the second?",
+            symptom="only the last block of K is summed",
+            dims={"m": 1, "n": 130, "k": 10_000},
+        ),
+        Bug(
+            "Sum in low precision",
+            find="acc += x.to(tl.float32)[:, None, :] * weight.to(tl.float32)[None, :, :]",
+            replace="acc = (acc + x[:, None, :] * weight[None, :, :]).to(tl.float16).to(tl.float32)",
+            hint="In which dtype are the products added up?",
+            symptom="small products are lost against a large sum",
+            dims={"m": 1, "n": 130, "k": 30_000},
+            dtype="float16",
+        ),
+    ),
+)
