@@ -18,7 +18,7 @@ from .checking import checked
 from .driver import StandIn, gpu_is_active
 from .errors import DeviceAssertError, OutOfBounds, Unsupported
 from .jit import stats
-from .threads import set_threads, threads
+from .pool import set_threads, threads
 
 __all__ = [
     "DeviceAssertError", "OutOfBounds", "Unsupported", "checked", "disable", "enable",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from . import arguments, checking, jit, report, threads
+from . import arguments, checking, jit, pool, report
 
 PARALLEL_WORK = 60_000  # elements below which waking another thread costs more than it saves
 CHUNKS_PER_THREAD = 8
@@ -114,15 +114,15 @@ def _compile(fn, plan: _Plan, keys, is_checked: bool, kwargs: dict):
 
 def _launch(kernel, values, x: int, y: int, total: int, report_address: int, kwargs: dict) -> None:
     # The job is written to by the threads. It is a fresh object that nothing else sees.
-    count = threads.threads()
+    count = pool.threads()
     if kwargs and kwargs.get("launch_cooperative_grid"):
         # Programs that wait for each other must all be running.
         job = kernel.pack(0, total, 1, x, y, report_address, *values)
-        threads.parallel()(kernel.address, job, total)
+        pool.parallel()(kernel.address, job, total)
     elif total > 1 and count > 1 and kernel.work * total > PARALLEL_WORK:
         chunk = max(1, total // (count * CHUNKS_PER_THREAD))
         job = kernel.pack(0, total, chunk, x, y, report_address, *values)
-        threads.parallel()(kernel.address, job, min(count, total))
+        pool.parallel()(kernel.address, job, min(count, total))
     else:
         kernel.call(kernel.pack(0, total, total, x, y, report_address, *values))
 

@@ -1,7 +1,7 @@
 """Small kernels, one for each part of the language, and what to run them on.
 
-`python -m tests.native.features FILE` runs them where it stands (under
-TRITON_INTERPRET=1, the interpreter) and saves their outputs. A case whose
+`python -m tests.native.features FILE` runs them in the interpreter (with
+TRITON_INTERPRET=1), or natively with `--native`, and saves their outputs. A case whose
 interpreter is known to be wrong, or unable, gives PyTorch's answer instead.
 """
 
@@ -49,7 +49,7 @@ def loops_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     while k < n:
         total += tl.load(x_ptr + k * BLOCK + i, eviction_policy="evict_last")
         k += 1
-    if n > 5:
+    if n > 5:  # noqa: SIM108 - an `if` is the point
         total = total * 2
     else:
         total = total + 1
@@ -639,9 +639,13 @@ def expected(name: str) -> list:
     return [t.clone() for t in TRUTHS[name]()]
 
 
-def main(path: str) -> None:
-    torch.save({name: run(name) for name in CASES if name not in TRUTHS}, path)
+def main(path: str, natively: bool) -> None:
+    if natively:
+        from playground import native
+
+        native.enable()
+    torch.save({name: run(name) for name in CASES if natively or name not in TRUTHS}, path)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], "--native" in sys.argv)
