@@ -106,18 +106,18 @@ def run(request: RunRequest, job: Job) -> RunResult:
         checked = wants_checked(case)
         providers: dict[str, ProviderRun] = {}
         outside: OutOfBounds | None = None
-        compile_seconds = 0.0
         for name, load in implementations(case.spec, case.request.baselines, job.device):
             job.progress(f"running {name}")
             if name == TRITON:
-                providers[name], outside, compile_seconds = _run_triton(case, verdicts, checked)
+                with compile_clock(job) as compiling:
+                    providers[name], outside = _run_triton(case, verdicts, checked)
             else:
                 providers[name] = _run_other(case, verdicts, load)
         own = providers[TRITON]
         return RunResult(
             ok=own.ok, choice=choose.as_choice(request, case.chosen, case.config, case.origin), outputs=own.outputs,
             providers=providers, source=source(job), note="; ".join(case.notes), checked=checked,
-            out_of_bounds=outside, compile_seconds=compile_seconds, seconds=time.perf_counter() - began,
+            out_of_bounds=outside, compile_seconds=compiling.seconds, seconds=time.perf_counter() - began,
         )  # fmt: skip
 
 
@@ -196,26 +196,25 @@ def _run_other(case: Case, verdicts: Verdicts, load: Loader) -> ProviderRun:
     return ProviderRun(ok=all(v.ok for v in found.values()), outputs=found, seconds=seconds)
 
 
-def _run_triton(case: Case, verdicts: Verdicts, checked: bool) -> tuple[ProviderRun, OutOfBounds | None, float]:
-    """The verdict on the kernel, the first access out of bounds, and seconds spent compiling."""
+def _run_triton(case: Case, verdicts: Verdicts, checked: bool) -> tuple[ProviderRun, OutOfBounds | None]:
+    """The verdict on the kernel, and the first access out of bounds."""
     began = time.perf_counter()
     try:
         plan = case.plan()
-        with compile_clock() as clock:
-            launch(plan, case.job, checked)
-            synchronize(case.job.device)
+        launch(plan, case.job, checked)
+        synchronize(case.job.device)
+        seconds = time.perf_counter() - began
+        found = verdicts.of(plan.outputs)
     except OutsideTensor as outside:
         seconds = time.perf_counter() - began
-        return ProviderRun(ok=False, failure=outside.found.message, seconds=seconds), outside.found, clock.seconds
+        return ProviderRun(ok=False, failure=outside.found.message, seconds=seconds), outside.found
     except (Cancelled, NeedsInterpreter, InputError):
         raise
     except Exception as error:
         if is_fatal(error):
             raise
-        return ProviderRun(ok=False, failure=describe(error), seconds=time.perf_counter() - began), None, clock.seconds
-    seconds = time.perf_counter() - began
-    found = verdicts.of(plan.outputs)
-    return ProviderRun(ok=all(v.ok for v in found.values()), outputs=found, seconds=seconds), None, clock.seconds
+        return ProviderRun(ok=False, failure=describe(error), seconds=time.perf_counter() - began), None
+    return ProviderRun(ok=all(v.ok for v in found.values()), outputs=found, seconds=seconds), None
 
 
 # Launching
@@ -280,23 +279,39 @@ class _Clock:
 
 
 @contextmanager
-def compile_clock() -> Iterator[_Clock]:
-    """Counts the seconds that Triton spends compiling for a GPU; a kernel from its cache counts nothing."""
+def compile_clock(job: Job) -> Iterator[_Clock]:
+    """Counts the seconds spent compiling within it; code that comes from a cache counts nothing on a GPU."""
+    clock = _Clock()
+    if job.device.type == "cpu":
+        before = _native_seconds(job)
+        try:
+            yield clock
+        finally:
+            clock.seconds = _native_seconds(job) - before
+        return
     from triton import knobs
 
-    clock = _Clock()
-    before = knobs.compilation.listener
+    listener = knobs.compilation.listener
 
     def count(*, src, metadata, metadata_group, times, cache_hit, **_):
         clock.seconds += 0.0 if cache_hit else times.total / 1e6
-        if before:
-            before(src=src, metadata=metadata, metadata_group=metadata_group, times=times, cache_hit=cache_hit)
+        if listener:
+            listener(src=src, metadata=metadata, metadata_group=metadata_group, times=times, cache_hit=cache_hit)
 
     knobs.compilation.listener = count
     try:
         yield clock
     finally:
-        knobs.compilation.listener = before
+        knobs.compilation.listener = listener
+
+
+def _native_seconds(job: Job) -> float:
+    if job.interpreted:
+        return 0.0  # the interpreter compiles nothing
+    from playground import native
+
+    spent = native.stats()
+    return spent["cold_seconds"] + spent["cached_seconds"]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -39,6 +40,13 @@ def test_a_right_kernel_passes_and_says_how_it_was_obtained():
     assert result.choice.seed == 3 and result.choice.dims == {"rows": 9, "n": 300}
     assert result.choice.config_origin == "spec" and result.choice.config.meta["BLOCK_N"] == 512
     assert RunResult.model_validate_json(result.model_dump_json()) == result
+
+
+def test_compiling_is_counted_once():
+    source = edits.source_of(kernels.get("vector_add")) + f"\n# {time.time_ns()}\n"
+    marked = source.replace("mask = offsets < n_elements", f"mask = offsets < n_elements  # {time.time_ns()}")
+    first, second = (run(dims={"n": 64}, source=text) for text in (marked, marked))
+    assert 0.0 < first.compile_seconds < first.seconds and second.compile_seconds < first.compile_seconds
 
 
 def test_the_choice_reproduces_the_run():
@@ -227,6 +235,11 @@ def test_an_edit_that_does_not_compile_names_the_line():
     )
     failure = run("vector_add", source=source, dims={"n": 50}).providers["triton"].failure
     assert "unknown" in failure and "mask = offsets < unknown" in failure and "\n" not in failure
+
+
+def test_an_edited_plan_that_raises_is_a_line_too():
+    source = edits.source_of(kernels.get("vector_add")).replace("out = torch.empty(", "out = torch.empti(")
+    assert "empti" in run("vector_add", source=source, dims={"n": 50}).providers["triton"].failure
 
 
 def test_a_dtype_that_the_target_lacks_is_unavailable(monkeypatch):
