@@ -137,19 +137,16 @@ def decode_attention(
 
 def reference(q, k_cache, v_cache, block_table, lengths, scale=None, k_scale=None, v_scale=None):
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    seqs, heads, head_dim = q.shape
-    kv_heads, page_size = k_cache.shape[1:3]
-    scale = head_dim**-0.5 if scale is None else scale
-    out = torch.zeros_like(q)
-    for seq, length in enumerate(lengths.tolist()):
-        n = min(length, block_table.shape[1] * page_size)
-        pages = block_table[seq, : -(-n // page_size)]
-        k = gather_pages(k_cache, k_scale, pages, n, wide)
-        v = gather_pages(v_cache, v_scale, pages, n, wide)
-        grouped = q[seq].to(wide).view(kv_heads, heads // kv_heads, head_dim)
-        weights = torch.softmax(grouped @ k.transpose(1, 2) * scale, dim=-1)
-        out[seq] = (weights @ v).reshape(heads, head_dim).to(q.dtype) if n else 0
-    return out
+    k = gather_pages(k_cache, k_scale, block_table, wide)
+    v = gather_pages(v_cache, v_scale, block_table, wide)
+    live = (torch.arange(k.shape[2], device=q.device) < lengths[:, None])[:, None, None]  # [seqs, 1, 1, tokens]
+    # A page that was never written may hold NaN, and 0 * NaN is NaN.
+    v = torch.where(live.transpose(2, 3), v, 0.0)
+    grouped = q.to(wide).unflatten(1, (k.shape[1], -1))  # [seqs, kv_heads, group, head_dim]
+    scores = grouped @ k.transpose(2, 3) * (q.shape[2] ** -0.5 if scale is None else scale)
+    weights = torch.softmax(torch.where(live, scores, float("-inf")), dim=-1)
+    out = torch.where(live.any(-1, keepdim=True), weights @ v, 0.0)
+    return out.flatten(1, 2).to(q.dtype)
 
 
 def make_inputs(dims, draw):
@@ -166,13 +163,14 @@ def make_inputs(dims, draw):
     }
 
 
+def check(inputs):
+    check_paged(inputs)
+    need_shape(inputs["block_table"], "block_table", (inputs["q"].shape[0], inputs["block_table"].shape[1]), "q")
+
+
 def plan(inputs, config, target):
-    k_scale, v_scale, scale = (inputs.get(name) for name in ("k_scale", "v_scale", "scale"))
-    q, k_cache, v_cache, table, lengths = (
-        inputs[name] for name in ("q", "k_cache", "v_cache", "block_table", "lengths")
-    )
-    check_paged(target, q, k_cache, v_cache, table, lengths, k_scale, v_scale)
-    need_shape(table, "block_table", (q.shape[0], table.shape[1]), "q")
+    q, k_cache, table, lengths = (inputs[name] for name in ("q", "k_cache", "block_table", "lengths"))
+    scale = inputs.get("scale")
     seqs, heads, head_dim = q.shape
     kv_heads, page_size = k_cache.shape[1:3]
     capacity = table.shape[1] * page_size
@@ -195,7 +193,7 @@ def plan(inputs, config, target):
         "n_splits": n_splits,
         **{f"stride_q{d}": q.stride(i) for i, d in enumerate("shd")},
         "stride_bs": table.stride(0),
-        **paged_args(k_cache, v_cache, k_scale, v_scale),
+        **paged_args(inputs, target),
         "GROUP": heads // kv_heads,
         "ONE_SPLIT": n_splits == 1,
     }
@@ -234,11 +232,10 @@ def configs(inputs, target):
     block_g = max(pow2(group), 16)  # the smallest tile that a tensor core takes
     # About two programs for each multiprocessor, and no split of less than a block.
     wanted = max(triton.cdiv(2 * target.num_sms, max(q.shape[0] * k_cache.shape[1], 1)), 1)
-    for block_n, num_warps, stages in _blocks(q, k_cache, target):
+    for block_n, num_warps, stages in dict.fromkeys(_blocks(q, k_cache, target)):
         split = triton.cdiv(triton.cdiv(capacity, wanted), block_n) * block_n
-        yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps, stages)
-        if split > 2 * block_n:
-            yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": split // 2}, num_warps, stages)
+        for tokens in (split, split // 2) if split > 2 * block_n else (split,):
+            yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": tokens}, num_warps, stages)
 
 
 def _blocks(q, k_cache, target):
@@ -348,6 +345,7 @@ SPEC = KernelSpec(
     outputs=(Output("out"),),
     make_inputs=make_inputs,
     plan=plan,
+    check=check,
     configs=configs,
     cost=cost,
     sweep_dim="context",
@@ -377,7 +375,7 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Splits not rescaled",
-            find="weight = tl.where(used, tl.exp2(m - tl.where(top == float(\"-inf\"), 0.0, top)), 0.0)",
+            find='weight = tl.where(used, tl.exp2(m - tl.where(top == float("-inf"), 0.0, top)), 0.0)',
             replace="weight = tl.where(used, 1.0, 0.0)",
             hint="Each split subtracted its own maximum. Are they the same?",
             symptom="long contexts come out wrong, those of one split right",

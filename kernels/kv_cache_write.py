@@ -32,7 +32,7 @@ from kernels.checks import (
 )
 from kernels.codes import LARGEST, code_reference, need_fp8, scale_of, scale_reference, to_code
 from kernels.paged_kv import need_scales, padded_pages
-from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, Inputs, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
 
@@ -99,39 +99,41 @@ def kv_cache_write(
     v_scale, float32 [pages, kv_heads, page_size]. Raises InputError; on the CPU for a slot outside the cache too,
     which a GPU skips.
     """
-    inputs = {"k": k, "v": v, "k_cache": k_cache, "v_cache": v_cache, "slots": slots}
-    check(**inputs, k_scale=k_scale, v_scale=v_scale)
+    inputs: Inputs = {
+        "k": k, "v": v, "k_cache": k_cache, "v_cache": v_cache, "slots": slots, "k_scale": k_scale, "v_scale": v_scale,
+    }  # fmt: skip
+    check(inputs)
     if slots.device.type == "cpu" and slots.numel():
         n_slots, low, high = k_cache.shape[0] * k_cache.shape[2], int(slots.min()), int(slots.max())
         if low < -1 or high >= n_slots:
             wrong = low if low < -1 else high
             raise InputError(f"slots holds {wrong}; the cache has slots 0 to {n_slots - 1}, and -1 skips", "slots")
-    return SPEC.run(**inputs, k_scale=k_scale, v_scale=v_scale)
+    return SPEC.run(**inputs)
 
 
 def reference(k, v, k_cache, v_cache, slots, k_scale=None, v_scale=None):
-    page_size = k_cache.shape[2]
+    n_slots = k_cache.shape[0] * k_cache.shape[2]
     slots = slots.long()
-    live = (slots >= 0) & (slots < k_cache.shape[0] * page_size)
-    page, place = slots[live] // page_size, slots[live] % page_size
-    results = []
+    slots = torch.where((slots >= 0) & (slots < n_slots), slots, n_slots)  # what is skipped goes behind the end
+    caches, scales = [], []
     for x, cache, scale in ((k, k_cache, k_scale), (v, v_cache, v_scale)):
-        cache = cache.clone()
-        x = x[live]
         if scale is not None:
-            scale = scale.clone()
-            scale[page, :, place] = scale_reference(x, LARGEST[cache.dtype]).to(scale.dtype)
-            x = code_reference(x, scale_reference(x, LARGEST[cache.dtype])[..., None], cache.dtype)
-            results.append((cache, scale))
-        else:
-            results.append((cache,))
-        # fp8 has no indexed assignment: its bytes have.
-        as_stored = x.to(cache.dtype)
-        if cache.element_size() == 1:
-            cache.view(torch.uint8)[page, :, place] = as_stored.view(torch.uint8)
-        else:
-            cache[page, :, place] = as_stored
-    return tuple(t for pair in zip(*results, strict=True) for t in pair)
+            values = scale_reference(x, LARGEST[cache.dtype])
+            x = code_reference(x, values[..., None], cache.dtype)
+            scales.append(_put(scale[..., None], values[..., None].to(scale.dtype), slots)[..., 0])
+        caches.append(_put(cache, x.to(cache.dtype), slots))
+    return (*caches, *scales)
+
+
+def _put(cache, rows, slots):
+    """A copy of the cache [pages, heads, page_size, d] with rows [tokens, heads, d] in their slots."""
+    by_slot = cache.transpose(1, 2).flatten(0, 1)
+    by_slot = torch.cat((by_slot, by_slot[:1]))
+    if cache.dtype == torch.float8_e4m3fn:  # has no indexed assignment, as bytes it has
+        by_slot.view(torch.uint8)[slots] = rows.view(torch.uint8)
+    else:
+        by_slot[slots] = rows
+    return by_slot[:-1].view(cache.shape[0], cache.shape[2], *by_slot.shape[1:]).transpose(1, 2)
 
 
 def eager(k, v, k_cache, v_cache, slots, k_scale=None, v_scale=None):
@@ -155,7 +157,8 @@ def make_inputs(dims, draw):
     }
 
 
-def check(k, v, k_cache, v_cache, slots, k_scale=None, v_scale=None):
+def check(inputs):
+    k, v, k_cache, v_cache, slots = (inputs[name] for name in ("k", "v", "k_cache", "v_cache", "slots"))
     need_rank(k, "k", 3)
     need_dtype(k, "k", FLOATS)
     need_shape(v, "v", k.shape, "k")
@@ -166,7 +169,7 @@ def check(k, v, k_cache, v_cache, slots, k_scale=None, v_scale=None):
     need_same_dtype(v_cache, "v_cache", k_cache, "k_cache")
     need_shape(slots, "slots", k.shape[:1], "k")
     need_dtype(slots, "slots", (torch.int64, torch.int32))
-    need_scales(k_cache, k_scale, v_scale)
+    need_scales(k_cache, inputs.get("k_scale"), inputs.get("v_scale"))
     need_same_device(k=k, v=v, k_cache=k_cache, v_cache=v_cache, slots=slots)
     need_no_grad(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
 
@@ -174,7 +177,6 @@ def check(k, v, k_cache, v_cache, slots, k_scale=None, v_scale=None):
 def plan(inputs, config, target):
     k_scale, v_scale = inputs.get("k_scale"), inputs.get("v_scale")
     k, v, k_cache, v_cache, slots = (inputs[name] for name in ("k", "v", "k_cache", "v_cache", "slots"))
-    check(k, v, k_cache, v_cache, slots, k_scale, v_scale)
     if k_cache.dtype == torch.float8_e4m3fn:
         need_fp8(target, "k_cache")
     n_tokens, n_heads, head_dim = k.shape
@@ -211,13 +213,13 @@ def configs(inputs, target):
     tokens, heads, head_dim = inputs["k"].shape
     block_h = min(pow2(max(heads, 1)), 8)
     if target.kind == "cpu":
-        yield Config({"BLOCK_T": 1, "BLOCK_H": block_h}, num_warps=1)
-        yield Config({"BLOCK_T": 8, "BLOCK_H": 1}, num_warps=1)
-        return
-    block_t = 4 if tokens >= 512 and block_h * pow2(head_dim) <= 1024 else 1
-    yield Config({"BLOCK_T": block_t, "BLOCK_H": block_h}, num_warps=4)
-    for block_t, num_warps in ((1, 2), (1, 4), (2, 4), (2, 8), (4, 4), (8, 8), (16, 8)):
-        yield Config({"BLOCK_T": block_t, "BLOCK_H": block_h}, num_warps=num_warps)
+        choices = [(1, block_h, 1), (8, 1, 1)]
+    else:
+        block_t = 4 if tokens >= 512 and block_h * pow2(head_dim) <= 1024 else 1
+        choices = [(block_t, block_h, 4)]
+        choices += [(t, block_h, w) for t, w in ((1, 2), (1, 4), (2, 4), (2, 8), (4, 4), (8, 8), (16, 8))]
+    for block_t, block_h, num_warps in dict.fromkeys(choices):
+        yield Config({"BLOCK_T": block_t, "BLOCK_H": block_h}, num_warps)
 
 
 def cost(inputs):
@@ -276,6 +278,7 @@ SPEC = KernelSpec(
     outputs=(Output("k_cache", "bits"), Output("v_cache", "bits")),
     make_inputs=make_inputs,
     plan=plan,
+    check=check,
     configs=configs,
     cost=cost,
     sweep_dim="tokens",

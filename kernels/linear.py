@@ -29,7 +29,7 @@ from kernels.spec import next_power_of_2 as pow2
 def linear_kernel(
     x_ptr, weight_ptr, bias_ptr, out_ptr, n_rows, n_cols, k_size,
     stride_xm, stride_xk, stride_wn, stride_wk, EVEN_K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DOT: tl.constexpr,
+    DOT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows by BLOCK_N outputs; the blocks of rows come first, so that they share the weight in L2."""
     row_blocks = tl.cdiv(n_rows, BLOCK_M)
@@ -88,7 +88,7 @@ def make_inputs(dims, draw):
     }
 
 
-def plan(inputs, config, target):
+def check(inputs):
     x, weight, bias = inputs["x"], inputs["weight"], inputs.get("bias")
     need_rank(x, "x", 2)
     need_dtype(x, "x", FLOATS)
@@ -102,6 +102,10 @@ def plan(inputs, config, target):
         given["bias"] = bias
     need_same_device(**given)
     need_no_grad(**given)
+
+
+def plan(inputs, config, target):
+    x, weight, bias = inputs["x"], inputs["weight"], inputs.get("bias")
     (n_rows, k_size), n_cols = x.shape, weight.shape[0]
     out = torch.empty(n_rows, n_cols, dtype=x.dtype, device=x.device)
     args = {
@@ -116,6 +120,8 @@ def plan(inputs, config, target):
         "stride_xk": x.stride(1),
         "stride_wn": weight.stride(0),
         "stride_wk": weight.stride(1),
+        # On a CPU short blocks of outputs are summed lane by lane, on a GPU a single row is.
+        "DOT": config.meta["BLOCK_N"] >= 16 if target.kind == "cpu" else config.meta["BLOCK_M"] >= 16,
         "EVEN_K": k_size % config.meta["BLOCK_K"] == 0,
     }
     grid = (triton.cdiv(n_rows, config.meta["BLOCK_M"]) * triton.cdiv(n_cols, config.meta["BLOCK_N"]),)
@@ -132,8 +138,14 @@ def configs(inputs, target):
         yield from _few_rows_configs(inputs["x"], target)
 
 
-def _config(m, n, k, dot, num_warps=1, num_stages=3):
-    return Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "DOT": int(dot)}, num_warps, num_stages)
+def _config(m, n, k, num_warps=1, num_stages=3):
+    return Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}, num_warps, num_stages)
+
+
+def _once(choices):
+    """_config of each, without the same one twice."""
+    for choice in dict.fromkeys(choices):
+        yield _config(*choice)
 
 
 def _cpu_configs(n_rows, k_size):
@@ -141,24 +153,20 @@ def _cpu_configs(n_rows, k_size):
     block_m = min(pow2(n_rows), 8)
     block_k = 64 if k_size >= 64 else pow2(k_size)
     few = n_rows <= 4
-    yield _config(block_m, 8, block_k, dot=False) if few else _config(block_m, 32, block_k, dot=True)
-    yield _config(block_m, 32, block_k, dot=True) if few else _config(block_m, 4, block_k, dot=False)
-    for block_n, dot in ((4, False), (2, False), (16, True), (64, True)):
-        yield _config(block_m, block_n, block_k, dot)
+    yield from _once((block_m, block_n, block_k) for block_n in (8 if few else 32, 8, 4, 2, 16, 32, 64))
 
 
 def _one_row_configs(k_size):
     whole = min(pow2(k_size), 4096)
-    for block_n, block_k, num_warps in (
-        (2, whole, 4), (1, whole, 2), (1, whole, 4), (4, whole, 8), (4, 1024, 4), (8, 1024, 4), (16, 512, 4),
-    ):  # fmt: skip
-        yield _config(1, block_n, min(block_k, whole), False, num_warps)
+    choices = (2, whole, 4), (1, whole, 2), (1, whole, 4), (4, whole, 8), (4, 1024, 4), (8, 1024, 4), (16, 512, 4)
+    yield from _once((1, block_n, min(block_k, whole), warps) for block_n, block_k, warps in choices)
 
 
 def _few_rows_configs(x, target):
     n_rows, k_size = x.shape
     block_m = 16 if n_rows <= 16 else 32 if n_rows <= 32 else 64
     wide = x.dtype == torch.float32  # exact products in registers: smaller blocks
+    choices = []
     for block_n, block_k, num_warps, num_stages in (
         (32, 128, 4, 4), (16, 256, 4, 4), (64, 128, 4, 3), (32, 64, 4, 4), (128, 64, 4, 3),
     ):  # fmt: skip
@@ -166,7 +174,8 @@ def _few_rows_configs(x, target):
         stages = 2 if target.kind == "hip" else num_stages
         while stages > 1 and (block_m + block_n) * block_k * x.element_size() * stages > 0.9 * target.shared_bytes:
             stages -= 1
-        yield _config(block_m, block_n, block_k, True, num_warps, stages)
+        choices.append((block_m, block_n, block_k, num_warps, stages))
+    yield from _once(choices)
 
 
 def cost(inputs):
@@ -223,6 +232,7 @@ SPEC = KernelSpec(
     outputs=(Output("out"),),
     make_inputs=make_inputs,
     plan=plan,
+    check=check,
     configs=configs,
     cost=cost,
     sweep_dim="n",

@@ -42,10 +42,13 @@ def paged_block(
     return attend_block(acc, m, denom, scores, v.to(q.dtype), v_scale)
 
 
-def gather_pages(cache, scale, pages, n, wide):
-    """The first n tokens of a sequence, [kv_heads, n, head_dim]."""
-    tokens = cache[pages.long()].to(wide).transpose(0, 1).flatten(1, 2)[:, :n]
-    return tokens if scale is None else tokens * scale[pages.long()].to(wide).transpose(0, 1).flatten(1, 2)[:, :n, None]
+def gather_pages(cache, scale, block_table, wide):
+    """Every sequence's tokens in order, [seqs, kv_heads, max_pages * page_size, head_dim], in PyTorch."""
+    pages = block_table.long()
+    tokens = cache[pages].to(wide)
+    if scale is not None:
+        tokens = tokens * scale[pages].to(wide)[..., None]
+    return tokens.transpose(1, 2).flatten(2, 3)
 
 
 def need_scales(k_cache, k_scale, v_scale):
@@ -65,8 +68,10 @@ def need_scales(k_cache, k_scale, v_scale):
         raise InputError("v_scale has other strides than k_scale: make both contiguous", "v_scale")
 
 
-def check_paged(target, q, k_cache, v_cache, block_table, lengths, k_scale=None, v_scale=None):
+def check_paged(inputs):
     """What decode and prefill attention over pages both need."""
+    q, k_cache, v_cache = inputs["q"], inputs["k_cache"], inputs["v_cache"]
+    block_table, lengths = inputs["block_table"], inputs["lengths"]
     need_rank(q, "q", 3)
     need_dtype(q, "q", FLOATS)
     need_rank(k_cache, "k_cache", 4)
@@ -84,15 +89,17 @@ def check_paged(target, q, k_cache, v_cache, block_table, lengths, k_scale=None,
     need_dtype(block_table, "block_table", (torch.int32, torch.int64))
     need_shape(lengths, "lengths", block_table.shape[:1], "block_table")
     need_dtype(lengths, "lengths", (torch.int32, torch.int64))
-    need_scales(k_cache, k_scale, v_scale)
-    if k_cache.dtype == torch.float8_e4m3fn:
-        need_fp8(target, "k_cache")
+    need_scales(k_cache, inputs.get("k_scale"), inputs.get("v_scale"))
     need_same_device(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths)
     need_no_grad(q=q, k_cache=k_cache, v_cache=v_cache)
 
 
-def paged_args(k_cache, v_cache, k_scale, v_scale):
+def paged_args(inputs, target):
     """The arguments that say where the pages lie."""
+    k_cache, v_cache = inputs["k_cache"], inputs["v_cache"]
+    k_scale, v_scale = inputs.get("k_scale"), inputs.get("v_scale")
+    if k_cache.dtype == torch.float8_e4m3fn:
+        need_fp8(target, "k_cache")
     caches = (("k", k_cache, "phsd"), ("v", v_cache, "phsd"))
     return {
         "k_ptr": k_cache,
@@ -109,6 +116,7 @@ def paged_args(k_cache, v_cache, k_scale, v_scale):
 
 def padded_pages(inputs):
     """An edge case of every paged kernel: pages with gaps between rows and heads."""
+
     def padded(cache):
         return torch.nn.functional.pad(cache, (0, 8, 0, 3))[:, :, : cache.shape[2], : cache.shape[3]]
 

@@ -156,7 +156,8 @@ def make_inputs(dims, draw):
     }
 
 
-def check(q, k, cos, sin, positions):
+def check(inputs):
+    q, k, cos, sin, positions = (inputs[name] for name in ("q", "k", "cos", "sin", "positions"))
     need_rank(q, "q", 3)
     need_dtype(q, "q", FLOATS)
     need_rank(k, "k", 3)
@@ -180,7 +181,6 @@ def check(q, k, cos, sin, positions):
 
 def plan(inputs, config, target):
     q, k, cos, sin, positions = (inputs[name] for name in ("q", "k", "cos", "sin", "positions"))
-    check(q, k, cos, sin, positions)
     n_tokens, n_heads, head_dim = q.shape
     n_kv_heads, half = k.shape[1], cos.shape[1]
     q_out, k_out = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k))
@@ -210,18 +210,19 @@ def plan(inputs, config, target):
 
 
 def configs(inputs, target):
-    heads, kv_heads = inputs["q"].shape[1], inputs["k"].shape[1]
-    tokens = inputs["q"].shape[0]
+    tokens, heads, _ = inputs["q"].shape
     if target.kind == "cpu":
-        # One program per block of tokens: a head at a time keeps the lanes full, and a launch is not free.
-        yield Config({"BLOCK_T": 1, "BLOCK_H": pow2(heads)}, num_warps=1)
-        for block_t, block_h in ((1, 1), (1, 4), (4, 4), (8, 1)):
-            yield Config({"BLOCK_T": block_t, "BLOCK_H": block_h}, num_warps=1)
+        yield from _configs((1, pow2(max(heads, 1)), 1), (1, 1, 1), (1, 4, 1), (4, 4, 1), (8, 1, 1))
         return
-    fit = min(8, pow2(max(kv_heads, 1)))
-    yield Config({"BLOCK_T": 4 if tokens >= 512 else 1, "BLOCK_H": fit}, num_warps=4)
-    for block_t, block_h, num_warps in ((1, 8, 4), (2, 8, 4), (4, 8, 4), (8, 8, 8), (4, 4, 4), (8, 2, 4), (16, 1, 4)):
-        yield Config({"BLOCK_T": block_t, "BLOCK_H": block_h}, num_warps=num_warps)
+    fit = min(8, pow2(max(inputs["k"].shape[1], 1)))
+    default = 4 if tokens >= 512 else 1, fit, 4
+    yield from _configs(default, (1, 8, 4), (2, 8, 4), (4, 8, 4), (8, 8, 8), (4, 4, 4), (8, 2, 4), (16, 1, 4))
+
+
+def _configs(*choices):
+    """(BLOCK_T, BLOCK_H, warps), each once."""
+    for block_t, block_h, num_warps in dict.fromkeys(choices):
+        yield Config({"BLOCK_T": block_t, "BLOCK_H": block_h}, num_warps)
 
 
 def cost(inputs):
@@ -286,6 +287,7 @@ SPEC = KernelSpec(
     outputs=(Output("q"), Output("k")),
     make_inputs=make_inputs,
     plan=plan,
+    check=check,
     configs=configs,
     cost=cost,
     sweep_dim="tokens",

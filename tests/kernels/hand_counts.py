@@ -18,4 +18,32 @@ HAND_COUNTS = {
     "silu_mul": ({"rows": 3, "n": 5}, "bfloat16", 2 * 15 * 2, 15 * 2, 5 * 15),
     # 3 x 7 times 7 x 5; 3 * 5 answers of 7 products and 7 sums.
     "matmul": ({"m": 3, "n": 5, "k": 7}, "bfloat16", (21 + 35) * 2, 15 * 2, 3 * 5 * 7 * 2),
+    # q of 3 x 4 heads and k of 3 x 2 heads, 8 wide; 3 int64 positions; 3 of 64 rows of two tables, 4 wide. A pair takes
+    # four products and two sums, so an element takes three.
+    "rope": (
+        {"tokens": 3, "heads": 4, "kv_heads": 2, "head_dim": 8},
+        "bfloat16",
+        (96 + 48) * 2 + 3 * 8 + 2 * 3 * 4 * 2,
+        (96 + 48) * 2,
+        3 * (96 + 48),
+    ),
+    # k and v of 3 tokens x 2 heads x 8, and 3 int64 slots; the same k and v written.
+    "kv_cache_write": (
+        {"tokens": 3, "kv_heads": 2, "head_dim": 8, "page_size": 4},
+        "float32",
+        2 * 48 * 4 + 3 * 8,
+        2 * 48 * 4,
+        0,
+    ),
+    # q of 2 x 6 heads x 8; k and v of 2 sequences x 2 pages of 4 slots x 2 heads x 8; 2 x 2 page ids and 2 lengths in
+    # int32. Each query head meets 8 slots: 8 products and 8 sums for the score and for the value.
+    "decode_attention": (
+        {"seqs": 2, "context": 8, "kv_heads": 2, "group": 3, "head_dim": 8, "page_size": 4},
+        "bfloat16",
+        96 * 2 + 2 * (2 * 2 * 4 * 2 * 8) * 2 + (4 + 2) * 4,
+        96 * 2,
+        12 * 8 * (2 * 8 + 2 * 8),
+    ),
+    # x of 3 x 7, a weight of 5 x 7, 5 biases; 3 x 5 answers of 7 products and 7 sums (the bias being one of them).
+    "linear": ({"m": 3, "n": 5, "k": 7}, "float32", (21 + 35 + 5) * 4, 15 * 4, 15 * 7 * 2),
 }

@@ -1,0 +1,81 @@
+"""Random numbers of the sampler: one exponential variate for each token, the same on every device.
+
+Of tokens with weights w, the one with the least E / w, for E exponentially distributed and independent, is token i
+with probability w[i] / sum(w): a race, the same as adding Gumbel noise to the logits. So a draw needs no
+normalised probabilities and no prefix sums, and leaving tokens out beforehand draws from those that remain.
+
+E comes from Philox 4x32-10, a counter-based generator: (seed, token, row, step) name the number, so nothing is
+stored, and it does not matter which program draws it. One call gives four words, for tokens 256 apart: token i takes
+word (i // 256) % 4 of counter (i // 1024) * 256 + i % 256.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _log2(x, PTX: tl.constexpr):
+    """log2 by the GPU's own instruction where PTX, as libraries compute it elsewhere."""
+    if PTX:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
+def exponential(word, PTX: tl.constexpr):
+    """A Philox word as an exponential variate, never 0: -ln(1 - v) for v in (0, 1)."""
+    v = tl.minimum(word.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10, 0.99999994)
+    # The small variates win, and 1 - v would round them away: a series serves them.
+    return tl.where(v < 0.015625, v * (1.0 + v * (0.5 + v * 0.33333334)), -0.6931471805599453 * _log2(1.0 - v, PTX))
+
+
+@triton.jit
+def four_exponentials(seed, counter, row, step, PTX: tl.constexpr):
+    """The variates of four tokens, 256 apart; counter as in the module's docstring."""
+    counter = counter.to(tl.uint32)
+    zero = counter * 0
+    row = zero + row.to(tl.uint32)
+    a, b, c, d = tl.philox(seed, counter, row, zero + step.to(tl.uint32), zero)
+    return exponential(a, PTX), exponential(b, PTX), exponential(c, PTX), exponential(d, PTX)
+
+
+@triton.jit
+def exponential_of(seed, token, row, step, PTX: tl.constexpr):
+    """The variate of each token, for tokens in any order."""
+    counter = ((token >> 10) * 256 + (token & 255)).to(tl.uint32)
+    zero = counter * 0
+    a, b, c, d = tl.philox(seed, counter, zero + row.to(tl.uint32), zero + step.to(tl.uint32), zero)
+    which = (token >> 8) & 3
+    return exponential(tl.where(which == 0, a, tl.where(which == 1, b, tl.where(which == 2, c, d))), PTX)
+
+
+_MASK = 0xFFFFFFFF
+
+
+def _multiply(a: torch.Tensor, m: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The high and low words of a 32 x 32 bit product, in int64 without an overflow."""
+    low, high = (a & 0xFFFF) * m, (a >> 16) * m
+    total = low + ((high & 0xFFFF) << 16)
+    return ((high >> 16) + (total >> 32)) & _MASK, total & _MASK
+
+
+def exponential_reference(seed: torch.Tensor, token: torch.Tensor, row: torch.Tensor, step: torch.Tensor):
+    """exponential_of in PyTorch, in float64; all int64, broadcast against each other."""
+    counter = (token >> 10) * 256 + (token & 255)
+    words = [counter, row & _MASK, step & _MASK, torch.zeros_like(counter)]
+    low, high = seed & _MASK, (seed >> 32) & _MASK
+    for _ in range(10):
+        high0, low0 = _multiply(words[0], 0xD2511F53)
+        high1, low1 = _multiply(words[2], 0xCD9E8D57)
+        words = [high1 ^ words[1] ^ low, low1, high0 ^ words[3] ^ high, low0]
+        low, high = (low + 0x9E3779B9) & _MASK, (high + 0xBB67AE85) & _MASK
+    which = (token >> 8) & 3
+    word = torch.where(which == 0, words[0], words[1])
+    word = torch.where(which == 2, words[2], torch.where(which == 3, words[3], word))
+    return -torch.log1p(-(word.double() + 0.5) / 2**32)
