@@ -201,7 +201,7 @@ class Engine:
             lane.stop(ticket)  # nothing happens where it has ended
 
     def _ticket(self, device: str, request: AnyRequest) -> Ticket:
-        if request.verb in TIMED or (isinstance(request, HostRequest) and request.roofs):
+        if request.verb in TIMED or (isinstance(request, HostRequest) and (request.roofs or request.curve)):
             return Ticket(request, self.settings.bench_seconds, "PLAYGROUND_BENCH_SECONDS", alone=True)
         return Ticket(request, self.settings.run_seconds, "PLAYGROUND_RUN_SECONDS")
 

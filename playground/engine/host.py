@@ -17,13 +17,14 @@ from playground.engine.messages import HostRequest, HostResult
 
 def host(request: HostRequest, job: Job) -> HostResult:
     """The handler of `host`."""
-    from playground.engine import roofs
+    from playground.engine import bandwidth_curve, roofs
 
     return HostResult(
         kind="gpu" if job.device.type == "cuda" else "interpreter" if job.interpreted else "cpu",
         device=name(job.device), detail=detail(job.device), arch=Target.of(job.device).arch,
-        memory_bytes=total_bytes(job.device), versions=versions(),
+        memory_bytes=total_bytes(job.device), versions=versions(), units=units(job.device), caches=caches(job.device),
         roofs=roofs.roofs(job) if request.roofs else None,
+        curve=bandwidth_curve.curve(job) if request.curve else None,
     )  # fmt: skip
 
 
@@ -47,6 +48,24 @@ def detail(device: torch.device) -> str:
         )
     cores = cpu_cores()
     return f"{cores} core{'s' * (cores != 1)}, no GPU"
+
+
+def units(device: torch.device) -> int:
+    """SMs of a GPU, cores of a CPU."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else cpu_cores()
+
+
+def caches(device: torch.device) -> dict[str, int]:
+    """Bytes of each data cache by its name, as the device says them: a GPU's L2, a core's L1, L2 and L3."""
+    if device.type == "cuda":
+        return {"L2": torch.cuda.get_device_properties(device).L2_cache_size}
+    found = {}
+    for i in range(8):
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{i}"
+        kind, level, size = (_lines(f"{folder}/{name}") for name in ("type", "level", "size"))
+        if kind and level and size and kind[0] != "Instruction":
+            found[f"L{level[0].strip()}"] = _size(size[0])
+    return dict(sorted(found.items()))
 
 
 def cpu_cores() -> int:

@@ -76,10 +76,11 @@ class ResourcesRequest(Request):
 
 
 class HostRequest(Message):
-    """What the worker's device is, and its measured roofs where `roofs` is set."""
+    """What the worker's device is; its measured roofs and its copy bandwidth over sizes where these are set."""
 
     verb: Literal["host"] = "host"
     roofs: bool = False
+    curve: bool = False
 
 
 # What a figure is
@@ -229,10 +230,26 @@ class ProviderBench(Message):
 
 
 class Roofs(Message):
-    """What this device reaches, measured: copy in GB/s (read + written), matmul in TFLOP/s by dtype."""
+    """What this device reaches, measured: copy in GB/s (read + written), matmul in TFLOP/s by dtype.
+
+    levels_gbps: reading from "l2" and "l1" (hits of L1 come over shared memory's own path), on a GPU.
+    """
 
     copy_gbps: float
     matmul_tflops: dict[str, float] = {}
+    levels_gbps: dict[str, float] = {}
+    source: Source
+
+
+class Curve(Message):
+    """Bandwidth of a copy against the bytes it touches, read and written both counted; warm, GB/s.
+
+    caches: sizes in bytes by name, as the device says them.
+    """
+
+    bytes: tuple[int, ...]
+    gbps: tuple[float, ...]
+    caches: dict[str, int] = {}
     source: Source
 
 
@@ -276,7 +293,10 @@ class ResourcesResult(Message):
 
 
 class HostResult(Message):
-    """A device: name as a person knows it, detail such as "2 cores, no GPU", versions, roofs where measured."""
+    """A device: name as a person knows it, detail such as "2 cores, no GPU", versions, roofs where measured.
+
+    units: SMs of a GPU, cores of a CPU. caches: sizes in bytes by name, outermost last.
+    """
 
     verb: Literal["host"] = "host"
     kind: Literal["gpu", "cpu", "interpreter", "compiler"]
@@ -285,7 +305,10 @@ class HostResult(Message):
     arch: str
     memory_bytes: int
     versions: dict[str, str]
+    units: int = 0
+    caches: dict[str, int] = {}
     roofs: Roofs | None = None
+    curve: Curve | None = None
 
 
 # Events of a running request

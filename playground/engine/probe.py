@@ -9,6 +9,7 @@ and unknown here, so sectors are counted for a whole block access.
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from kernels.spec import Launch
 
 RED_ZONE = 1 << 20  # bytes; an address this near to a tensor is said to miss it
 Kind = Literal["load", "store"]
+KEPT_PASSES = 4  # of a line in a loop, for each program whose accesses are kept
+SAMPLES = 48  # lanes of an access whose values are kept
 SECTOR = 32  # bytes: the smallest piece that a GPU moves between L2 and DRAM or L1
 
 
@@ -39,6 +42,7 @@ class Region:
     start: int  # address
     itemsize: int
     origin: int
+    dtype: torch.dtype
     valid: np.ndarray  # bool: belongs to a view that the launch was given
     loaded: np.ndarray = field(init=False)
     stored: np.ndarray = field(init=False)
@@ -54,7 +58,10 @@ class Region:
 
 @dataclass
 class Site:
-    """All accesses of one line to one tensor: how often, how many lanes, bytes and sectors."""
+    """All accesses of one line to one tensor: how often, how many lanes, bytes and sectors.
+
+    distinct: active lanes, those of one access that share an element counted once.
+    """
 
     kind: Kind
     line: int
@@ -63,6 +70,7 @@ class Site:
     calls: int = 0
     lanes: int = 0
     active: int = 0
+    distinct: int = 0
     sectors: int = 0
 
     @property
@@ -82,9 +90,13 @@ class Miss:
     lane: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Touch:
-    """One access of one program, as runs (first element index, step, count) over its active lanes."""
+    """One access of one program, as runs (first element index, step, count) over its active lanes.
+
+    samples: (lane, element index, value), evenly spread over the active lanes. A store's values are what memory
+    holds in the end.
+    """
 
     kind: Kind
     line: int
@@ -92,6 +104,7 @@ class Touch:
     lanes: int
     active: int
     runs: tuple[tuple[int, int, int], ...]
+    samples: tuple[tuple[int, int, float], ...] = ()
 
 
 class Arena:
@@ -104,6 +117,7 @@ class Arena:
             storages.setdefault(key, []).append((name, tensor))
         sizes = [_aligned(views[0][1].untyped_storage().nbytes()) for views in storages.values()]
         self._buffer = torch.empty(sum(sizes) + (len(sizes) + 1) * RED_ZONE, dtype=torch.uint8)
+        self._bytes = self._buffer.numpy()
         self._copies: dict[str, torch.Tensor] = {}
         self.regions: list[Region] = []
         offset = RED_ZONE
@@ -124,7 +138,8 @@ class Arena:
             _mark_view(valid, view, itemsize)
         name, view = views[0]
         origin = view.storage_offset() * view.element_size() // itemsize
-        self.regions.append(Region(name, self._buffer.data_ptr() + offset, itemsize, origin, valid.numpy()))
+        dtype = min((view for _, view in views), key=lambda v: v.element_size()).dtype
+        self.regions.append(Region(name, self._buffer.data_ptr() + offset, itemsize, origin, dtype, valid.numpy()))
 
     def copy_of(self, name: str) -> torch.Tensor:
         return self._copies[name]
@@ -134,6 +149,16 @@ class Arena:
         for name, tensor in tensors.items():
             if tensor.numel():
                 tensor.copy_(self._copies[name])
+
+    def values(self, region: Region, indices: np.ndarray) -> list[float]:
+        """What memory holds at these elements of a region; NaN where an index lies outside."""
+        inside = (indices >= 0) & (indices < region.valid.size)
+        offset = region.start - self._buffer.data_ptr()
+        size = region.valid.size * region.itemsize
+        # Through numpy: torch would wake its threads for a handful of elements.
+        raw = self._bytes[offset : offset + size].view(f"u{region.itemsize}")[np.where(inside, indices, 0)]
+        held = torch.from_numpy(raw).view(region.dtype).double().tolist()
+        return [value if ok else math.nan for value, ok in zip(held, inside, strict=True)]
 
     def nearest(self, address: int) -> Region:
         """The region that holds the address or lies nearest to it."""
@@ -181,7 +206,7 @@ class Probe:
         active = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)
         line, lanes = self._line(), np.flatnonzero(active)
         if not lanes.size:
-            self._site(kind, line, "", itemsize, active.size, 0, 0)
+            self._site(kind, line, "", itemsize, active.size, np.empty(0, np.int64))
             return mask
         allowed = active.copy()
         for region, chosen in self._arena.split(addresses[lanes]):
@@ -203,18 +228,38 @@ class Probe:
         seen = region.loaded if kind == "load" else region.stored
         for part in range(max(itemsize // region.itemsize, 1)):
             seen[indices[inside] + part] = True
-        sectors = _distinct(addresses[inside] // SECTOR)
-        self._site(kind, line, region.name, itemsize, block, int(inside.sum()), sectors)
+        self._site(kind, line, region.name, itemsize, block, addresses[inside])
         if program in self.touches:
-            runs = _runs(indices - region.origin)
-            self.touches[program].append(Touch(kind, line, region.name, block, int(inside.sum()), runs))
+            self._keep(program, Touch(kind, line, region.name, block, int(inside.sum()), ()), region, indices, lanes)
 
-    def _site(self, kind, line, tensor, itemsize, lanes, active, sectors) -> None:
+    def _keep(self, program, touch: Touch, region: Region, indices: np.ndarray, lanes: np.ndarray) -> None:
+        """Keep one access of a chosen program: a line in a loop the first few times only."""
+        kept = self.touches[program]
+        if sum((t.kind, t.line, t.tensor) == (touch.kind, touch.line, touch.tensor) for t in kept) >= KEPT_PASSES:
+            return
+        own = indices - region.origin
+        touch.runs = _runs(own)
+        at = np.unique(np.linspace(0, own.size - 1, min(own.size, SAMPLES)).astype(int))
+        values = self._arena.values(region, indices[at])
+        touch.samples = tuple(zip(lanes[at].tolist(), own[at].tolist(), values, strict=True))
+        kept.append(touch)
+
+    def read_back(self) -> None:
+        """What the stores have left in memory becomes their samples' values."""
+        regions = {region.name: region for region in self._arena.regions}
+        for touch in (t for kept in self.touches.values() for t in kept if t.kind == "store"):
+            region = regions[touch.tensor]
+            indices = np.array([index + region.origin for _, index, _ in touch.samples])
+            values = self._arena.values(region, indices)
+            touch.samples = tuple((a, b, v) for (a, b, _), v in zip(touch.samples, values, strict=True))
+
+    def _site(self, kind, line, tensor, itemsize, lanes, addresses: np.ndarray) -> None:
         site = self.sites.setdefault((kind, line, tensor), Site(kind, line, tensor, itemsize))
         site.calls += 1
         site.lanes += lanes
-        site.active += active
-        site.sectors += sectors
+        site.active += addresses.size
+        site.distinct += _distinct(addresses)
+        site.sectors += _distinct(addresses // SECTOR)
 
     def _line(self) -> int:
         """The line of the kernel's file that is at work: the innermost frame of that file."""
@@ -232,7 +277,7 @@ def _distinct(values: np.ndarray) -> int:
     return int(np.count_nonzero(steps)) + 1 if values.size and (steps >= 0).all() else np.unique(values).size
 
 
-def _runs(indices: np.ndarray, most: int = 512) -> tuple[tuple[int, int, int], ...]:
+def _runs(indices: np.ndarray, most: int = 160) -> tuple[tuple[int, int, int], ...]:
     """Element indices as runs of one step each: (first, step, count); the first `most` runs."""
     runs: list[tuple[int, int, int]] = []
     at = 0

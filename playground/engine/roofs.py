@@ -1,7 +1,8 @@
 """What this device reaches, measured: copy bandwidth, and matrix products by dtype.
 
 These are PyTorch's own copy and matmul (and for the copy a plain Triton kernel), the best of a few sizes: a roof
-that a real program can stand under, not a datasheet's. Measured once in a process for each device.
+that a real program can stand under, not a datasheet's. On a GPU also reading from L2 and from L1, by a Triton kernel
+that walks a small buffer again and again. Measured once in a process for each device.
 """
 
 from __future__ import annotations
@@ -23,12 +24,27 @@ MATMUL_N = {"cuda": (4096, 8192), "cpu": (1024,)}
 MATMUL_DTYPES = {"cuda": ("float32", "tf32", "float16", "bfloat16"), "cpu": ("float32", "bfloat16")}
 REST = 0.4  # seconds before a burst of products: sustained load lowers the clock
 BURST = 5  # products
+# Reading from a cache: KiB of the buffer that all programs share (L2) or that each has for itself (L1).
+READ_BLOCK, L2_KIB, L1_KIB = 2048, 16 * 1024, 32
+PROGRAMS_PER_SM = {"l2": 8, "l1": 4}
 
 
 @triton.jit
 def _copy_kernel(src_ptr, dst_ptr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(dst_ptr + offsets, tl.load(src_ptr + offsets))
+
+
+@triton.jit
+def _read_kernel(src_ptr, out_ptr, rounds, chunks, first, BLOCK: tl.constexpr, CACHE: tl.constexpr):
+    """Each program reads `rounds` chunks of a ring of `chunks`; `first` parts one program's ring from the next."""
+    program = tl.program_id(0).to(tl.int64)
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for i in range(rounds):
+        chunk = program * first + (program + i) % chunks
+        total += tl.load(src_ptr + chunk * BLOCK + lanes, cache_modifier=CACHE)
+    tl.store(out_ptr + program * BLOCK + lanes, total)
 
 
 def roofs(job: Job) -> Roofs:
@@ -46,7 +62,31 @@ def _measure(job: Job) -> Roofs:
     for dtype in MATMUL_DTYPES[job.device.type]:
         job.progress(f"measuring {dtype} products")
         products[dtype] = _matmul_tflops(dtype, job.device)
-    return Roofs(copy_gbps=copy, matmul_tflops=products, source=execute.source(job))
+    levels = {}
+    if job.device.type == "cuda":
+        job.progress("measuring L2 and L1")
+        sms = torch.cuda.get_device_properties(job.device).multi_processor_count
+        levels = {level: read_gbps(level, job.device, sms * PROGRAMS_PER_SM[level], 1024) for level in PROGRAMS_PER_SM}
+    return Roofs(copy_gbps=copy, matmul_tflops=products, levels_gbps=levels, source=execute.source(job))
+
+
+def read_gbps(level: str, device: torch.device, programs: int, rounds: int) -> float:
+    """GB/s of all programs together that read a level's buffer round after round."""
+    chunks = (L2_KIB if level == "l2" else L1_KIB) * 1024 // (4 * READ_BLOCK)
+    shared = level == "l2"
+    src = torch.zeros((1 if shared else programs) * chunks * READ_BLOCK, dtype=torch.float32, device=device)
+    out = torch.empty(programs * READ_BLOCK, dtype=torch.float32, device=device)
+
+    def call() -> None:
+        # .cg leaves L1 out; .ca is kept there.
+        _read_kernel[(programs,)](
+            src, out, rounds, chunks, 0 if shared else chunks, BLOCK=READ_BLOCK, CACHE=".cg" if shared else ".ca",
+            num_warps=8, num_stages=1,
+        )  # fmt: skip
+
+    call()
+    us = timing.percentiles(timing.timer(device, quick=True).warm(call)).p50
+    return 4 * READ_BLOCK * rounds * programs / us / 1e3
 
 
 def _copy_gbps(device: torch.device) -> float:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import linecache
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.spec import Launch, Plan, Target
-from playground.engine import choose, edits, execute, host
+from kernels.spec import InputError, Launch, Plan, Target
+from playground.engine import chain, choose, edits, execute, host
+from playground.engine.choose import Chosen
 from playground.engine.job import Job
 from playground.engine.messages import OutOfBounds
 from playground.engine.probe import SECTOR, Arena, ChosenPrograms, Probe, Region, tensors_of, watching
 from playground.engine.trace_messages import (
     Access,
+    ChainStep,
     ProgramAccess,
     TracedLaunch,
     TracedTensor,
@@ -30,6 +32,10 @@ from playground.engine.trace_messages import (
 )
 
 Program = tuple[int, ...]
+
+KEPT = 12  # programs whose accesses are kept one by one
+COPIES = 4  # of a launch's tensors: themselves, the arena, and what is marked for each element
+MOST_BYTES = 2**32  # that a trace takes, however much is free
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
     began = time.perf_counter()
     chosen = choose.validate(request)
     target = Target.named("sm_90")  # the plan that a GPU would run, not the CPU's
-    choose.fit(chosen.spec, chosen.dims, chosen.dtype, target, host.available_bytes(job.device))
+    asked, chosen = chosen, _with_room(chosen, target, host.available_bytes(job.device))
     with edits.edited(chosen.spec, chosen.bug, request.source) as spec:
         inputs = spec.inputs(chosen.dims, chosen.dtype, "cpu", request.seed)
         if chosen.edge and chosen.edge.change:
@@ -54,7 +60,8 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
         config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, chosen.dtype)
         job.progress("tracing")
         traced = trace_plan(spec.plan(inputs, config, target), request.programs, request.seconds, job.progress)
-        compulsory = spec.cost(inputs).bytes_moved
+        cost = spec.cost(inputs)
+        steps = chain.eager_chain(spec, inputs)
     sites = [access for launch in traced.launches for access in launch.accesses]
     lanes = sum(a.lanes for a in sites)
     return TraceResult(
@@ -63,16 +70,42 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
         bytes_loaded=sum(a.bytes for a in sites if a.kind == "load"),
         bytes_stored=sum(a.bytes for a in sites if a.kind == "store"),
         unique_bytes=sum(t.unique_loaded + t.unique_stored for launch in traced.launches for t in launch.tensors),
-        compulsory_bytes=compulsory,
+        compulsory_bytes=cost.bytes_moved,
+        flops=cost.flops,
         sectors=sum(a.sectors for a in sites),
         masked_share=1 - sum(a.active for a in sites) / lanes if lanes else 0.0,
         out_of_bounds=traced.out_of_bounds,
         accesses=tuple(sites),
         launches=traced.launches,
+        chain=tuple(ChainStep(kernel=step.kernel, reads=step.reads, writes=step.writes) for step in steps),
         source=execute.source(job, "addresses as planned for sm_90"),
-        note="" if traced.exact else _sampled(traced),
+        note="; ".join(filter(None, (_smaller(asked, chosen), "" if traced.exact else _sampled(traced)))),
         seconds=time.perf_counter() - began,
     )
+
+
+def _with_room(chosen: Chosen, target: Target, available: int) -> Chosen:
+    """The choice, or the nearest smaller shape whose tensors, their copies and marks have room here."""
+
+    def fits(dims: Mapping[str, int]) -> bool:
+        inputs = chosen.spec.inputs(dims, chosen.dtype, "meta")
+        plan = chosen.spec.plan(inputs, chosen.spec.default_config(inputs, target), target)
+        storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in choose.launch_tensors(plan.launches)}
+        return COPIES * sum(storage.nbytes() for storage in storages.values()) <= min(available, MOST_BYTES)
+
+    if chosen.edge or chosen.bug or fits(chosen.dims):
+        return chosen
+    nearest = choose.nearest_fitting(chosen.spec, chosen.dims, fits)
+    if nearest is None:
+        shape = ", ".join(f"{name}={value:,}" for name, value in chosen.dims.items())
+        raise InputError(f"{shape} is too large to be traced here; choose a smaller shape", chosen.spec.shrinks)
+    return chosen._replace(dims=nearest)
+
+
+def _smaller(asked: Chosen, chosen: Chosen) -> str:
+    changed = [f"{name}={value:,}" for name, value in chosen.dims.items() if value != asked.dims[name]]
+    had = [f"{name}={asked.dims[name]:,}" for name, value in chosen.dims.items() if value != asked.dims[name]]
+    return f"traced at {', '.join(changed)}: {', '.join(had)} has no room here" if changed else ""
 
 
 def _sampled(traced: Traced) -> str:
@@ -87,7 +120,7 @@ def _sampled(traced: Traced) -> str:
 def trace_plan(
     plan: Plan,
     programs: Iterable[int] | None = None,
-    seconds: float = 2.5,
+    seconds: float = 2.0,
     progress: Callable[[str, int, int, str], None] = lambda what, done, total, unit: None,
 ) -> Traced:
     """Run each launch of the plan in the interpreter under watch. programs, seconds: see TraceRequest."""
@@ -105,13 +138,14 @@ def trace_plan(
 
 def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float, progress: Callable):
     total = math.prod(launch.grid)
-    keep = sorted({p for p in (programs if programs is not None else (0, total // 2, total - 1)) if 0 <= p < total})
+    keep = sorted({p for p in (_spread(total) if programs is None else programs) if 0 <= p < total})
     arena = Arena(tensors_of(launch))
     source_file = launch.kernel.fn.__code__.co_filename
     probe = Probe(arena, source_file, frozenset(_index(p, launch.grid) for p in keep))
     ran = _Counted(launch.grid, _even_order(total, keep), time.monotonic() + seconds, progress)
     with watching(probe):
         ChosenPrograms(launch, iter(ran))(**_moved(launch, arena), **launch.config.meta)
+    probe.read_back()
     arena.copy_back(tensors_of(launch))
     scale = total / ran.count
     accesses = tuple(_access(site, source_file, scale) for site in probe.sites.values() if site.tensor)
@@ -124,13 +158,26 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
         tensors=tuple(_tensor(region, accesses) for region in arena.regions),
         programs={
             p: tuple(
-                ProgramAccess(kind=t.kind, line=t.line, tensor=t.tensor, lanes=t.lanes, active=t.active, runs=t.runs)
+                ProgramAccess(
+                    kind=t.kind,
+                    line=t.line,
+                    tensor=t.tensor,
+                    lanes=t.lanes,
+                    active=t.active,
+                    runs=t.runs,
+                    samples=t.samples,
+                )
                 for t in probe.touches[_index(p, launch.grid)]
             )
             for p in keep
         },
     )
     return traced, [_outside(miss, source_file) for miss in probe.misses[:20]]
+
+
+def _spread(total: int) -> tuple[int, ...]:
+    """Up to a dozen program ids: the first two, which are neighbours, the last, and some evenly between."""
+    return (0, 1, *(total * i // (KEPT - 2) for i in range(1, KEPT - 2)), total - 1)
 
 
 class _Counted:
@@ -195,7 +242,7 @@ def _access(site, source_file: str, scale: float) -> Access:
         active=round(site.active * scale),
         bytes=round(site.bytes * scale),
         sectors=sectors,
-        efficiency=site.bytes / (site.sectors * SECTOR) if site.sectors else 0.0,
+        efficiency=site.distinct * site.itemsize / (site.sectors * SECTOR) if site.sectors else 0.0,
     )
 
 
@@ -205,6 +252,7 @@ def _tensor(region: Region, accesses: tuple[Access, ...]) -> TracedTensor:
 
     return TracedTensor(
         name=region.name,
+        itemsize=region.itemsize,
         bytes_total=int(region.valid.sum()) * region.itemsize,
         bytes_loaded=asked("load"),
         bytes_stored=asked("store"),
