@@ -17,6 +17,7 @@ from playground.engine.messages import Curve
 
 SMALLEST, LARGEST = 2**14, 2**30  # bytes touched
 SECONDS, BURST = 0.08, 2e-3  # for each size, and the least of one burst
+FEWEST = 5  # bursts, on a busy host too
 
 
 def curve(job: Job) -> Curve:
@@ -46,8 +47,9 @@ def _burst_us(call: Callable[[], None]) -> float:
     """Microseconds of one call: the best of a few bursts, each long enough for the clock."""
     call()
     until = time.perf_counter() + SECONDS
-    best, calls = float("inf"), 1
-    while best == float("inf") or time.perf_counter() < until:
+    best, calls, bursts = float("inf"), 1, 0
+    while bursts < FEWEST or time.perf_counter() < until:
+        bursts += 1
         began = time.perf_counter()
         for _ in range(calls):
             call()

@@ -6,7 +6,9 @@ whether it is listed or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from playground.engine.messages import HostResult
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Gpu:
     infinity_bytes: int = 0
 
     @property
+    def host_rate(self) -> float:
+        """PCIe x16 as the card has it, one way."""
+        return HOST_LINKS.get(self.arch, HOST_LINK)
+
+    @property
     def shared_rate(self) -> float:
         """Modelled: 128 bytes each clock in each SM or CU, the width of shared memory."""
         return 128.0 * self.sms * self.clock_hz
@@ -48,6 +55,8 @@ class Gpu:
 
 KIB, MIB = 1024, 1024**2
 GB, TB, TERA = 1e9, 1e12, 1e12
+HOST_LINKS = {"sm_75": 16 * GB, "sm_80": 32 * GB, "sm_89": 32 * GB}  # PCIe 3 and 4 x16, a way; others PCIe 5
+HOST_LINK = 64 * GB
 
 CATALOGUE = {
     gpu.name: gpu
@@ -98,3 +107,34 @@ CATALOGUE = {
         ),
     )
 }  # fmt: skip
+
+
+def listed(device: str) -> Gpu | None:
+    """The catalogue's card of a device's own name, such as "NVIDIA H200"; a slice of a card is none."""
+    if "MIG" in device:
+        return None
+    words = device.replace("-", " ").split()
+    named = [gpu for gpu in CATALOGUE.values() if all(word in words for word in gpu.name.split())]
+    return max(named, key=lambda gpu: len(gpu.name)) if named else None
+
+
+def this_device(host: HostResult) -> Gpu:
+    """A GPU that is here, as the device itself says; limits of an SM are its architecture's, rates are measured.
+
+    Rates that have not been measured are 0.
+    """
+    like = next((gpu for gpu in CATALOGUE.values() if gpu.arch == host.arch), CATALOGUE["H200"])
+    roofs = host.roofs
+    return replace(
+        like,
+        name=host.device,
+        arch=host.arch,
+        sms=host.units,
+        l2_bytes=host.caches.get("L2", 0),
+        memory_bytes=host.memory_bytes,
+        memory_rate=roofs.copy_gbps * GB if roofs else 0.0,
+        matrix_flops=max(roofs.matmul_tflops.values()) * TERA if roofs else 0.0,
+        vector_flops=roofs.matmul_tflops.get("float32", 0.0) * TERA if roofs else 0.0,
+        memory_kind="device memory",
+        source="read from the device",
+    )
