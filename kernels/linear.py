@@ -37,10 +37,7 @@ def linear_kernel(
     cols = (tl.program_id(0) // row_blocks).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     row_mask = (rows < n_rows)[:, None]
     col_mask = (cols < n_cols)[:, None]
-    if DOT:
-        acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    else:
-        acc = tl.zeros([BLOCK_M, BLOCK_N, BLOCK_K], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_N] if DOT else [BLOCK_M, BLOCK_N, BLOCK_K], tl.float32)
     for start in range(0, k_size, BLOCK_K):
         k = (start + tl.arange(0, BLOCK_K))[None, :]
         inside = True if EVEN_K else k < k_size
@@ -120,12 +117,17 @@ def plan(inputs, config, target):
         "stride_xk": x.stride(1),
         "stride_wn": weight.stride(0),
         "stride_wk": weight.stride(1),
-        # On a CPU short blocks of outputs are summed lane by lane, on a GPU a single row is.
-        "DOT": config.meta["BLOCK_N"] >= 16 if target.kind == "cpu" else config.meta["BLOCK_M"] >= 16,
+        "DOT": _dot(config, target),
         "EVEN_K": k_size % config.meta["BLOCK_K"] == 0,
     }
     grid = (triton.cdiv(n_rows, config.meta["BLOCK_M"]) * triton.cdiv(n_cols, config.meta["BLOCK_N"]),)
     return Plan((Launch(linear_kernel, grid, args, config),), {"out": out})
+
+
+def _dot(config, target):
+    """Whether tl.dot multiplies: a GPU's tensor cores want 16 rows; on a CPU it pays from 2 by 16 on."""
+    rows, cols = config.meta["BLOCK_M"], config.meta["BLOCK_N"]
+    return rows > 1 and cols >= 16 if target.kind == "cpu" else rows >= 16
 
 
 def configs(inputs, target):
@@ -153,7 +155,7 @@ def _cpu_configs(n_rows, k_size):
     block_m = min(pow2(n_rows), 8)
     block_k = 64 if k_size >= 64 else pow2(k_size)
     few = n_rows <= 4
-    yield from _once((block_m, block_n, block_k) for block_n in (8 if few else 32, 8, 4, 2, 16, 32, 64))
+    yield from _once((block_m, block_n, block_k) for block_n in (8 if few else 32, 8, 4, 2, 32, 64))
 
 
 def _one_row_configs(k_size):
