@@ -88,7 +88,7 @@ def signature_of(names, keys, is_constexpr) -> tuple[dict, dict]:
 
     for i, (name, key, fixed) in enumerate(zip(names, keys, is_constexpr, strict=True)):
         if fixed:
-            constexprs[(i,)] = key[1]
+            constexprs[(i,)] = key
             signature[name] = "constexpr"
         else:
             signature[name] = describe(key, (i,))
@@ -100,10 +100,6 @@ def packing(types: list[Type], checked: bool = False) -> str:
     words = ["Q" if t.is_pointer else _PACK.get(t.element, "q") for t in types]
     bounds = "QQ" * sum(t.is_pointer for t in types) if checked else ""
     return HEADER + "".join(words) + bounds
-
-
-def has_descriptor(values: list) -> bool:
-    return any(isinstance(v, TensorDescriptor) for v in values)
 
 
 def expand_descriptors(values: list, types: str) -> list:

@@ -39,12 +39,13 @@ class Kernel:
         self.letters = letters(self.about["format"])
         self.work = self.about["work"]
         self.prints = self.about["prints"]
-        self.is_watched = bool(self.about["sites"]) or self.prints or self.about["checked"]
+        self.is_watched = self.prints or any(self.about[k] for k in ("sites", "checked", "descriptors"))
 
 
 def compiled(fn, names, keys, is_constexpr, *, checked: bool, debug: bool) -> Kernel:
     """The kernel for these argument keys. Raises Unsupported, or Triton's errors."""
     signature, constexprs = signature_of(names, keys, is_constexpr)
+    takes_descriptors = any(str(t).startswith("tensordesc") for t in signature.values())
     with _lock:
         start = time.perf_counter()
         host = cpu.host()
@@ -53,6 +54,7 @@ def compiled(fn, names, keys, is_constexpr, *, checked: bool, debug: bool) -> Ke
         if found is None:
             text = frontend.ttir(fn, signature, constexprs, debug)
             about, code = compile_ttir(text, host, checked)
+            about["descriptors"] = takes_descriptors
             cache.write(key, about, code)
         else:
             about, code = found

@@ -16,6 +16,7 @@ CHUNKS_PER_THREAD = 8
 _FLAGS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug",
           "launch_cooperative_grid", "launch_pdl", "instrumentation_mode"}  # fmt: skip
 
+_MISSING = object()
 original_run = None  # Triton's own, set by enable()
 gpu_is_active = False
 
@@ -26,28 +27,46 @@ class _Plan:
     def __init__(self, fn):
         self.names = tuple(p.name for p in fn.params)
         self.is_constexpr = tuple(p.is_constexpr for p in fn.params)
-        self.defaults = [(p.has_default, p.default) for p in fn.params]
+        self.defaults = tuple((p.name, p.default if p.has_default else _MISSING) for p in fn.params)
         self.plain_int = tuple(not (p.do_not_specialize or p.annotation_type) for p in fn.params)
         self.annotations = tuple(p.annotation_type for p in fn.params)
+        self.traits = tuple(zip(self.is_constexpr, self.plain_int, strict=True))
+        self.known = frozenset(self.names) | _FLAGS
         self.kernels: dict = {}
 
     def bind(self, args: tuple, kwargs: dict) -> list:
         """Positional and named arguments and defaults, in order."""
         bound = list(args)
-        for i in range(len(args), len(self.names)):
-            has_default, default = self.defaults[i]
-            if self.names[i] in kwargs:
-                bound.append(kwargs[self.names[i]])
-            elif has_default:
+        for name, default in self.defaults[len(args) :]:
+            if name in kwargs:
+                bound.append(kwargs[name])
+            elif default is not _MISSING:
                 bound.append(default)
             else:
-                raise TypeError(f"missing argument: {self.names[i]}")
+                raise TypeError(f"missing argument: {name}")
         if len(args) > len(self.names):
             raise TypeError(f"takes {len(self.names)} arguments, {len(args)} were given")
-        unknown = [k for k in kwargs if k not in self.names and k not in _FLAGS]
-        if unknown:
-            raise TypeError(f"unknown argument: {unknown[0]}")
+        if not kwargs.keys() <= self.known:
+            raise TypeError(f"unknown argument: {min(kwargs.keys() - self.known)}")
         return bound
+
+    def rare(self, i: int, value, values: list):
+        """Of an argument that is no tensor and no ordinary integer: what the code depends on."""
+        annotated = self.annotations[i]
+        if annotated and isinstance(value, int | float) and not annotated.startswith("*"):
+            values.append(value)
+            return annotated
+        if not self.plain_int[i] and type(value) is int and value == 1:
+            values.append(1)
+            return "i32"
+        return arguments.key_of(value, values)
+
+    def keys(self, bound) -> list:
+        """What the code depends on, argument by argument, for the compiler."""
+        return [
+            value if fixed else self.rare(i, value, [])
+            for i, (value, fixed) in enumerate(zip(bound, self.is_constexpr, strict=True))
+        ]
 
 
 def run(self, *args, grid, warmup=False, **kwargs):
@@ -58,58 +77,44 @@ def run(self, *args, grid, warmup=False, **kwargs):
     bound = args
     if kwargs or len(args) != len(plan.names):
         bound = plan.bind(args, kwargs)
-    keys, values = [], []
-    for a, fixed, plain in zip(bound, plan.is_constexpr, plan.plain_int, strict=True):
+    key, values = [checking.is_on(), kwargs.get("debug", self.debug)], []
+    for i, a in enumerate(bound):
+        fixed, plain = plan.traits[i]
         if fixed:
-            keys.append((type(a), a))
+            key.append(type(a))  # 1, True and 1.0 are equal, and different constants
+            key.append(a)
         elif isinstance(a, torch.Tensor):
             if not a.is_cpu:
                 return original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
-            keys.append(a.dtype)
+            key.append(a.dtype)
             values.append(a.data_ptr())
         elif type(a) is int and plain and a != 1 and -0x80000000 <= a < 0x80000000:
-            keys.append("i32")
+            key.append("i32")
             values.append(a)
         else:
-            keys.append(_rare_key(plan, len(keys), a, values))
+            key.append(plan.rare(i, a, values))
     if gpu_is_active and not any(isinstance(a, torch.Tensor) for a in bound):
         return original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
-    is_checked = checking.is_on()
-    key = (*keys, is_checked, kwargs.get("debug", self.debug)) if kwargs or self.debug else (*keys, is_checked)
+    key = tuple(key)
     kernel = plan.kernels.get(key)
     if kernel is None:
-        kernel = plan.kernels[key] = _compile(self, plan, keys, is_checked, kwargs)
+        keys = plan.keys(bound)
+        kernel = plan.kernels[key] = jit.compiled(
+            self, plan.names, keys, plan.is_constexpr, checked=key[0], debug=bool(key[1])
+        )
     if warmup:
         return kernel
     if callable(grid):
         grid = grid(dict(zip(plan.names, bound, strict=True)))
     x, y, z = (*grid, 1, 1)[:3]
     total = x * y * z
-    if total > 0:
-        if kernel.is_watched or arguments.has_descriptor(values):
-            _launch_watched(kernel, plan, bound, values, (x, y, total), kwargs)
-        else:
-            _launch(kernel, values, x, y, total, 0, kwargs)
+    if total > 0 and kernel.is_watched:
+        _launch_watched(kernel, plan, bound, values, (x, y, total), kwargs)
+    elif total > 0:
+        _launch(kernel, values, x, y, total, 0, kwargs)
     return kernel
-
-
-def _rare_key(plan: _Plan, i: int, value, values: list):
-    """Numbers with an annotation or no specialisation, tuples, descriptors, None."""
-    annotated = plan.annotations[i]
-    if annotated and isinstance(value, int | float) and not annotated.startswith("*"):
-        values.append(value)
-        return annotated
-    if not plan.plain_int[i] and type(value) is int and value == 1:
-        values.append(1)
-        return "i32"
-    return arguments.key_of(value, values)
-
-
-def _compile(fn, plan: _Plan, keys, is_checked: bool, kwargs: dict):
-    debug = bool(kwargs.get("debug", fn.debug))
-    return jit.compiled(fn, plan.names, keys, plan.is_constexpr, checked=is_checked, debug=debug)
 
 
 def _launch(kernel, values, x: int, y: int, total: int, report_address: int, kwargs: dict) -> None:
@@ -130,8 +135,7 @@ def _launch(kernel, values, x: int, y: int, total: int, report_address: int, kwa
 def _launch_watched(kernel, plan: _Plan, bound, values, sizes, kwargs: dict) -> None:
     """A launch that may report a fault, print, or take descriptors."""
     x, y, total = sizes
-    if arguments.has_descriptor(values):
-        values = arguments.expand_descriptors(values, kernel.letters)
+    values = arguments.expand_descriptors(values, kernel.letters)
     watch = report.Report(kernel, plan.names, bound, (x, y))
     if kernel.about["checked"]:
         values = [*values, *report.extents(plan.names, bound)]

@@ -305,6 +305,13 @@ class Lowering:
         value.buffer = buffer
         self.filled.append(value)
 
+    def buffers_wanted(self, values: list[Value]) -> bool:
+        """Would evaluating these store shared values for later?"""
+        found: dict[Value, bool] = {}
+        for value in values:
+            self._shared(value, True, found)
+        return any(len(value.sinks) > 1 for value in found)
+
     def _first_displaced(self, values: list[Value]) -> Value | None:
         """A shared value that these read at another index than their own."""
         found: dict[Value, bool] = {}

@@ -11,7 +11,7 @@ from . import bounds
 from .access import gather, is_run, load_run, scatter, store_run
 from .emit import Reg, literal
 from .ir import Op, Value
-from .layout import SCALAR, Point, register_type
+from .layout import SCALAR, Point, memory_bytes, register_type
 from .lower import Lowering
 from .registry import expression, statement
 from .strides import stride
@@ -58,17 +58,68 @@ def store(lo: Lowering, op: Op) -> None:
         mask = bounds.guard(lo, op, pointer, SCALAR, address, mask)
         _store_one(lo, x, address, mask)
         return
-    read_before_write(lo, op)
+    apart = _apart(lo, op)
+    if apart is None:
+        read_before_write(lo, op)
+        _store_loop(lo, op)
+        return
+    direct, careful, after = (lo.b.fresh(p) for p in ("direct", "careful", "stored"))
+    lo.b.branch(apart, direct, careful)
+    for label in (direct, careful):
+        lo.b.block(label)
+        with lo.b.scope(), lo.region(lambda value: False):
+            if label == careful:
+                read_before_write(lo, op)
+            _store_loop(lo, op)
+        lo.b.jump(after)
+    lo.b.block(after)
 
-    def body(point: Point, *_: Reg) -> None:
+
+def _store_loop(lo: Lowering, op: Op) -> None:
+    pointer, value, *rest = op.operands
+    shape = pointer.type.shape
+
+    def body(point: Point) -> None:
         x = lo.at(value, point)
         mask = lo.at(rest[0], point) if rest else None
         _store_at(lo, op, pointer, point, x, mask)
 
-    dims_from = [pointer, value, *rest]
-    with lo.evaluating(dims_from):
-        dim = lo.best_dim(dims_from, pointer.type.shape)
-        lo.nest(pointer.type.shape, dim, lo.width(pointer.type.shape, dim), body)
+    with lo.evaluating(op.operands):
+        dim = lo.best_dim(op.operands, shape)
+        lo.nest(shape, dim, lo.width(shape, dim), body)
+
+
+def _apart(lo: Lowering, op: Op) -> Reg | None:
+    """Whether a row that is stored lies apart from the rows that its value is loaded from.
+
+    Then each element can be loaded, computed and stored in one loop, as it can
+    where they are the same row. None where that cannot be told this simply.
+    """
+    pointer, value, *rest = op.operands
+    row = [d for d, n in enumerate(pointer.type.shape) if n > 1]
+    loads = [(v, in_place) for v, in_place in lo.leaves(value) if v.buffer is None]
+    simple = len(row) == 1 and loads and not lo.buffers_wanted(op.operands)
+    if not simple or stride(pointer, row[0]) != 1:
+        return None
+    if any(v.buffer is None for operand in (pointer, *rest) for v, _ in lo.leaves(operand)):
+        return None
+    start = Point((literal(0, "i64"),) * len(pointer.type.shape))
+    apart = literal(1, "i1")
+    for v, in_place in loads:
+        source = v.op.operands[0]
+        if not in_place or stride(source, row[0]) != 1:
+            return None
+        apart = lo.b.and_(apart, _rows_apart(lo, pointer, source, start))
+    return apart
+
+
+def _rows_apart(lo: Lowering, stored: Value, loaded: Value, start: Point) -> Reg:
+    b, count = lo.b, stored.type.size
+    sizes = [memory_bytes(v.type.pointee) for v in (stored, loaded)]
+    first, second = (b.cast("ptrtoint", lo.at(v, start), "i64") for v in (stored, loaded))
+    distance = b.sub(first, second)
+    clear = b.or_(b.icmp("sge", distance, count * sizes[1]), b.icmp("sle", distance, -count * sizes[0]))
+    return b.or_(clear, b.icmp("eq", distance, 0)) if sizes[0] == sizes[1] else clear
 
 
 def read_before_write(lo: Lowering, op: Op) -> None:
