@@ -155,7 +155,7 @@ def _cpu_configs(n_rows, k_size):
     block_m = min(pow2(n_rows), 8)
     block_k = 64 if k_size >= 64 else pow2(k_size)
     few = n_rows <= 4
-    yield from _once((block_m, block_n, block_k) for block_n in (8 if few else 32, 8, 4, 2, 32, 64))
+    yield from _once((block_m, block_n, block_k) for block_n in (4 if few else 32, 4, 8, 2, 32, 64))
 
 
 def _one_row_configs(k_size):
