@@ -29,7 +29,6 @@ async function draw() {
   if (!plot.isConnected) return;
   await Plotly.react(plot, fig.data, fig.layout, {displayModeBar: false, responsive: false, scrollZoom: false});
   drawn = true;
-  plot.setAttribute('role', 'img');
 }
 
 new ResizeObserver(() => { if (drawn && plot.offsetWidth) Plotly.Plots.resize(plot); }).observe(element);

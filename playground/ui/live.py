@@ -32,7 +32,7 @@ def chart(plotly_url: str, label: str, **options: Any) -> gr.HTML:
     """A chart, empty until it is given `drawn(figure)`; `label` says to a screen reader what it shows."""
     return gr.HTML(
         None,
-        html_template=f'<div class="plot" aria-label="{label}"></div>',
+        html_template=f'<div class="plot" role="img" aria-label="{label}"></div>',
         js_on_load=script("chart.js"),
         apply_default_css=False,
         source=plotly_url,

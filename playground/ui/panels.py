@@ -93,7 +93,7 @@ def header(host: HostResult | None, mode: str) -> str:
         if host and name in host.versions
     )
     return f"""<header class="top">
-  <a class="brand" href="./" title="Start afresh">{_logo()}<span>Triton <b>Playground</b></span></a>
+  <h1><a class="brand" href="./" title="Start afresh">{_logo()}<span>Triton <b>Playground</b></span></a></h1>
   <div class="host"><span class="device">{device}<small>{detail}</small></span><ul>{versions}</ul></div>
   <span class="mode">{escape(mode)}</span>
   <div class="tools">

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+# Gradio sums up every event that ever ran after each event, for a monitor that is off here.
+os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(10**9)
 
 import gradio as gr
 from starlette.middleware import Middleware

@@ -1,0 +1,79 @@
+"""The real page on the real engine, in a real browser: one server and one browser for all tests of a process."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from playground.engine.engine import Engine
+from playground.settings import Settings
+from tools import browser as chromium
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.xdist_group("browser"))  # two cores: one page at a time
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    with tempfile.TemporaryDirectory() as cache, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        made = Engine(dataclasses.replace(Settings.from_env(), port=port, host="127.0.0.1", cache=Path(cache)))
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def base(engine) -> Iterator[str]:
+    from playground.ui import server
+
+    demo = server.serve(engine, engine.settings)
+    yield f"http://127.0.0.1:{engine.settings.port}"
+    demo.close(verbose=False)
+
+
+@pytest.fixture(scope="session")
+def chrome():
+    path = chromium.find()
+    if path is None:
+        pytest.skip("no Chromium here: `apt install chromium` or `.venv/bin/playwright install chromium` brings one")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chrome, base):
+    """A new visit. Whatever the browser complains of, or loads from elsewhere, fails the test at its end."""
+    context = chrome.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    trouble: list[str] = []
+    page.on("console", lambda m: trouble.append(f"console: {m.text}") if m.type == "error" else None)
+    page.on("pageerror", lambda e: trouble.append(f"error: {e}"))
+    page.on("request", lambda r: trouble.append(f"outside: {r.url}") if outside(r.url, base) else None)
+    yield page
+    context.close()
+    assert trouble == []
+
+
+def outside(url: str, base: str) -> bool:
+    return not url.startswith((base, "data:", "blob:"))

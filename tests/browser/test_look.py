@@ -1,0 +1,137 @@
+"""The look holds: nothing serious for axe, nothing cut or too wide, in both modes and at three widths.
+
+The page runs on made-up figures here, so that every state is there at once and looks the same each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from playground.settings import Settings
+from tests.ui.fake_engine import FakeEngine
+
+WIDTHS = ((1440, 900), (960, 600), (390, 844))
+STATES = {
+    "empty": ("", "#answer .verdict.unknown"),
+    "right": ("click", "#here .main-svg"),
+    "wrong": ("bug=Mean+over+the+block", ".errmap"),
+    "astray": ("bug=Forgotten+mask", "pre.source"),
+    "failed": ("rows=-1", "#answer .verdict.failed"),
+}
+
+
+def served(engine):
+    from playground.ui import server
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    demo = server.serve(engine, dataclasses.replace(Settings(), port=port))
+    return demo, f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def base():
+    demo, address = served(FakeEngine())
+    yield address
+    demo.close(verbose=False)
+
+
+def show(page, base, state, mode="light"):
+    """The page in one of STATES."""
+    query, there = STATES[state]
+    link = "" if query == "click" else f"kernel=add_rms_norm&{query}"
+    page.goto(f"{base}/?{link}&__theme={mode}")
+    page.wait_for_selector("#chips .chip")
+    if state in ("right", "wrong", "astray"):
+        page.click("#run")
+    page.wait_for_selector(there)
+    page.wait_for_selector("#run")
+    page.wait_for_selector("#sweep .main-svg")
+
+
+# Texts of a chart that stick out of its drawing are cut by it.
+CUT = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
+  const box = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll('text')].filter(t => {
+    const b = t.getBoundingClientRect();
+    return t.textContent.trim() && b.width
+      && (b.left < box.left - 1 || b.right > box.right + 1 || b.top < box.top - 1 || b.bottom > box.bottom + 1);
+  }).map(t => t.textContent);
+})"""
+
+
+def violations(page):
+    found = Axe().run(page).response["violations"]
+    return [(v["id"], v["nodes"][0]["html"][:160], len(v["nodes"])) for v in found if v["impact"] != "minor"]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_each_state_is_accessible_and_fits_every_width(page, base, state):
+    show(page, base, state)
+    assert violations(page) == []
+    page.click("[data-do=mode]")
+    page.wait_for_function("document.body.classList.contains('dark')")
+    assert violations(page) == []
+    for width, height in WIDTHS:
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function("document.querySelector('#sweep .main-svg').getBoundingClientRect().right <= innerWidth")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
+        assert page.evaluate(CUT) == [], width
+
+
+def test_every_axis_with_numbers_has_a_unit(page, base):
+    show(page, base, "right")
+    titles = page.locator(".js-plotly-plot .xtitle, .js-plotly-plot .ytitle").all_text_contents()
+    assert len(titles) >= 4
+    assert [t for t in titles if not any(u in t for u in ("µs", "ms", "B/s", "bytes", "FLOP/s"))] == []
+
+
+def test_the_dark_mode_repaints_every_chart(page, base):
+    """Ink on a dark panel, and no white ground, without drawing anew."""
+    show(page, base, "right")
+    ink = "getComputedStyle(document.querySelector('#here .xtick text')).fill"
+    light = page.evaluate(ink)
+    page.click("[data-do=mode]")
+    page.wait_for_function("document.body.classList.contains('dark')")
+    assert page.evaluate(ink) != light
+    paper = page.evaluate("getComputedStyle(document.querySelector('#here .main-svg')).backgroundColor")
+    assert paper in ("rgba(0, 0, 0, 0)", "transparent")
+    page.reload()
+    page.wait_for_selector("#chips .chip")
+    assert page.evaluate("document.body.classList.contains('dark')")  # the choice is kept
+
+
+def test_touch_targets_are_large_enough(page, base):
+    page.set_viewport_size({"width": 390, "height": 844})
+    show(page, base, "right")
+    small = page.evaluate("""() => [...document.querySelectorAll('button, #bench input, summary, [data-open]')]
+      .filter(e => e.offsetParent && e.tabIndex >= 0 && e.getBoundingClientRect().height < 34)
+      .filter(e => e.type !== 'radio' && e.role !== 'combobox')  // their labels and boxes take the touch
+      .map(e => e.outerHTML.slice(0, 90))""")
+    assert small == []
+
+
+def test_a_run_in_progress_has_stop_in_runs_place_and_no_old_answer(chrome):
+    go = threading.Event()
+    go.set()
+    demo, address = served(FakeEngine(gpu=True, pause=go))
+    page = chrome.new_page()
+    try:
+        show(page, address, "right")
+        go.clear()
+        page.click("#run")
+        page.wait_for_selector("#answer .verdict.busy")
+        assert page.is_visible("#stop") and not page.is_visible("#run")
+        assert not page.is_visible("#here") and not page.is_visible("#answer .verdict.right")
+        page.click("#stop")
+        page.wait_for_selector("#run")
+        assert page.inner_text("#answer .verdict h2") == "Stopped"
+    finally:
+        page.close()
+        demo.close(verbose=False)

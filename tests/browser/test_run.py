@@ -1,0 +1,196 @@
+"""Run & compare as a person uses it, in Chromium, on this CPU."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+RIGHT, WRONG, FAILED, BUSY = (f"#answer .verdict.{kind}" for kind in ("right", "wrong", "failed", "busy"))
+SMALL = "kernel=vector_add&n=5000&dtype=float32"
+
+
+def visit(page, base, query="", **more):
+    """Open a link and wait until the bench holds what it asks for."""
+    page.goto(f"{base}/?{query}")
+    page.wait_for_selector("#chips .chip")
+
+
+def size(page, label):
+    return page.get_by_label(label, exact=True)
+
+
+def headline(page):
+    return page.inner_text("#answer .verdict h2")
+
+
+def cpu_worker() -> int:
+    """The process id of this server's CPU worker."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                if {"playground.engine.worker", "cpu", str(os.getpid())} <= set(words):
+                    return int(entry.name)
+    raise AssertionError("no CPU worker runs")
+
+
+def download(page, name):
+    with page.expect_download() as got:
+        page.get_by_role("button", name=name, exact=True).click()
+    return got.value.suggested_filename, Path(got.value.path()).read_text()
+
+
+def test_an_empty_page_says_what_run_brings(page, base):
+    began = time.monotonic()
+    visit(page, base)
+    assert headline(page) == "Not run yet" and "Press Run" in page.inner_text("#answer")
+    assert not page.is_visible("table.fig") and not page.is_visible("#stop")
+    assert size(page, "rows").input_value() == "64"
+    expect(page.locator(".top .device")).not_to_contain_text("Starting")
+    assert "no GPU" in page.inner_text(".top .device") and "triton" in page.inner_text(".top .host ul")
+    assert time.monotonic() - began < 30
+
+
+def test_run_brings_the_verdict_then_times_and_reasons(page, base):
+    visit(page, base, SMALL)
+    page.click("#run")
+    page.wait_for_selector(RIGHT)
+    assert "ulp" in page.inner_text("#answer") or "equals the float64" in page.inner_text("#answer")
+    page.wait_for_selector("#here table.fig")
+    page.wait_for_selector("#run")  # it has taken Stop's place again
+    rows = page.locator("#here table.fig tbody tr").all_inner_texts()
+    assert rows[0].startswith("Triton") and any(r.startswith("eager") for r in rows)
+    assert page.locator("#here .badge.measured").count() >= 2
+    page.wait_for_selector("#here .main-svg")
+    assert re.search(r"time, (µs|ms) \(less is better\)", page.text_content("#here .js-plotly-plot"))
+    assert "Bound by memory" in page.inner_text("#why") and page.locator("#why .badge.compiled").count() == 1
+    # What can be taken along
+    name, text = download(page, "CSV")
+    first = next(csv.DictReader(io.StringIO(text)))
+    assert (name, first["provider"], first["dims"]) == ("vector_add.csv", "triton", "n=5000")
+    name, text = download(page, "JSON")
+    assert json.loads(text)["run"]["ok"] is True and name == "vector_add.json"
+    # The runs of this visit
+    page.click("#chips [data-name='One element']")
+    page.wait_for_selector("#runs [data-open='2']")
+    page.click("#runs [data-open='1']")
+    page.wait_for_selector("#here table.fig")
+    assert size(page, "n").input_value() == "5000"
+
+
+def test_the_exported_script_reproduces_the_run(page, base, tmp_path):
+    visit(page, base, "kernel=add_rms_norm&rows=3&n=40&dtype=float32&edge=One+row")
+    page.click("#run")
+    page.wait_for_selector(RIGHT)
+    page.wait_for_selector("#visit")
+    name, text = download(page, "Script that reproduces this")
+    (tmp_path / name).write_text(text)
+    done = subprocess.run([sys.executable, "-I", name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "out: right" in done.stdout
+
+
+def test_a_planted_bug_is_wrong_and_has_no_time(page, base):
+    visit(page, base)
+    page.click("#chips [data-name='Mean over the block']")
+    page.wait_for_selector(WRONG)
+    assert headline(page) == "Wrong from index [0, 0] of out on"
+    assert re.search(r"Got -?[\d.e-]+, expected -?[\d.e-]+\.", page.inner_text("#answer"))
+    assert page.is_visible(".errmap .bad") and page.is_visible("pre.diff .ins")
+    assert "Hint: How many elements does the mean have?" in page.inner_text("#note")
+    assert not page.is_visible("#here") and not page.is_visible("#why")
+    assert "bug=Mean+over+the+block" in page.url
+    assert page.get_attribute("#chips [data-name='Mean over the block']", "aria-pressed") == "true"
+
+
+def test_out_of_bounds_names_the_line(page, base):
+    visit(page, base, "kernel=vector_add&bug=Forgotten+mask&n=1025")
+    page.click("#run")
+    page.wait_for_selector(WRONG)
+    assert headline(page).startswith("Out of bounds: a ")
+    assert "tl." in page.inner_text("pre.source .hit")
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "3.5", "99999999999", ""])
+def test_bad_input_is_one_line_and_the_next_run_works(page, base, value):
+    visit(page, base)
+    size(page, "rows").fill(value)
+    page.click("#run")
+    page.wait_for_selector(FAILED)
+    shown = page.inner_text("#answer")
+    assert shown.startswith(("rows ", f"rows={value}", "rows=")) and "Nothing was run." in shown
+    if value == "-1":
+        size(page, "rows").fill("2")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector(RIGHT)
+
+
+def test_a_link_restores_the_choice(page, base):
+    visit(page, base, "kernel=softmax&rows=7&n=77&dtype=float16&seed=5&bug=Forgotten+mask&tab=Run")
+    expect(size(page, "n")).to_have_value("77")
+    assert size(page, "seed").input_value() == "5" and size(page, "rows").input_value() == "7"
+    assert page.locator(".f-dtype input").input_value() == "float16"
+    page.wait_for_function("new URL(location).searchParams.get('seed') === '5'")
+    copied = page.url
+    page.goto("about:blank")
+    page.goto(copied)
+    page.wait_for_selector("#chips .chip")
+    expect(size(page, "n")).to_have_value("77")
+
+
+def test_a_broken_link_says_so_and_runs_nothing_of_it(page, base):
+    visit(page, base, "kernel=add_rms_norm&rows=%3Cimg%20src=x%20onerror=document.title=1%3E&n=48")
+    page.wait_for_selector(FAILED)
+    assert "rows is '<img src=x onerror=document.title=1>'" in page.inner_text("#answer")
+    assert page.title() == "Triton Playground" and not page.locator("#answer img").count()
+    assert size(page, "n").input_value() == "48"
+
+
+def test_a_sweep_is_stopped_and_keeps_what_it_has(page, base):
+    visit(page, base, "kernel=vector_add&dtype=float32&n=5000")
+    expect(page.locator("#sweep-here")).to_contain_text("Not swept")
+    page.click("#sweep-start")
+    page.wait_for_selector("#sweep .half:first-child .main-svg")
+    page.keyboard.press("Escape")
+    expect(page.locator("#sweep-here")).to_contain_text("Stopped after")
+    assert page.is_visible("#run") and page.locator("#sweep .half:first-child .main-svg").count()
+    assert page.locator("#sweep-here .badge.measured").count() == 1
+
+
+def test_stop_stops_and_a_killed_worker_gives_a_line(page, base):
+    visit(page, base, "kernel=softmax&rows=4096&n=4096&dtype=float32")
+    page.click("#run")
+    page.wait_for_selector(BUSY)
+    page.click("#stop")
+    page.wait_for_selector("#run")
+    page.click("#run")
+    page.wait_for_selector(BUSY)
+    page.wait_for_function("!document.querySelector('#answer').innerText.includes('Starting')")
+    os.kill(cpu_worker(), signal.SIGKILL)
+    page.wait_for_selector("#run")
+    assert re.search("worker|crash|died|kill", page.inner_text("#answer"))
+    visit(page, base, SMALL + "&edge=One+element")
+    page.click("#run")
+    page.wait_for_selector(RIGHT)
+
+
+def test_who_waits_sees_their_place(page, base, chrome):
+    visit(page, base, "kernel=vector_add&dtype=float32&n=5000")
+    page.click("#sweep-start")
+    page.wait_for_selector("#sweep-here .working")
+    other = chrome.new_page()
+    visit(other, base, SMALL + "&edge=One+element")
+    other.click("#run")
+    other.wait_for_selector("text=1 request before yours")
+    page.keyboard.press("Escape")
+    other.wait_for_selector(RIGHT)
+    other.close()
