@@ -11,7 +11,7 @@ from tests.project.source import ROOT, files
 KINDS = (".py", ".md", ".txt", ".toml", ".css", ".js", ".svg", ".json", "Makefile", "Dockerfile", ".ci/run")
 TEXT = tuple(f for f in files() if f.endswith(KINDS))
 # Folders that a person's or a machine's own work lies in; the container's user is no person.
-MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:root|work|opt|mnt|srv|Users|home/(?!user/))[/\w]")
+MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:root|work|opt|mnt|srv|Users|home/(?!user/)\w+)/\w")
 ADDRESS = re.compile(r"\b(?:https?|file)://(?P<host>[^\s/\"'`)>,:]*)")
 INSTALLING = ("Makefile", "Dockerfile", ".ci/run", "requirements.txt", "requirements-dev.txt", "tools/install.py")
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|raise Not" + r"ImplementedError|coming" + r" soon)\b")
