@@ -28,7 +28,7 @@ def build(context: Context) -> gr.Blocks:
         top = live.html(panels.header(None, ""), elem_id="top")
         bench = form.build(context, start)
         form.wire(bench, context)
-        outputs, fills = [*bench.shown], []
+        outputs, fills, later = [*bench.shown], [], []
         with gr.Tabs(elem_id="tabs"):
             for tab in all_tabs():
                 with gr.Tab(tab.name, id=tab.name) as made:
@@ -36,6 +36,7 @@ def build(context: Context) -> gr.Blocks:
                 made.select(None, js="() => tp.selected()", api_visibility="private")
                 outputs += loaded.outputs
                 fills.append(loaded.fill)
+                later += [loaded] if loaded.later else []
 
         def opened(request: gr.Request) -> list[Any]:
             """What the link asks for; the worker may still be starting."""
@@ -50,6 +51,8 @@ def build(context: Context) -> gr.Blocks:
 
         filled = demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
         filled.then(None, js="() => tp.opened()", api_visibility="private")
+        for loaded in later:
+            filled.then(loaded.later, bench.inputs, loaded.later_outputs, **LONG)
         demo.load(lambda: _header(context), None, top, **LONG)
         demo.unload(left)
         api.add(context)

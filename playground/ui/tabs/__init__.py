@@ -20,11 +20,14 @@ from playground.ui.context import Context
 class Loaded:
     """Components that opening the page fills, and what fills them from the choice that the link restores.
 
-    fill: (request, problem) -> values; `problem` is the line about a link that could not be followed, or "".
+    fill: (request, problem) -> values; `problem` is the line about a link that could not be followed, or "". It takes a
+    few milliseconds at most: what takes longer goes to `later`, a function of the bench's inputs that is queued.
     """
 
     outputs: list[Any] = field(default_factory=list)
     fill: Callable[[Any, str], list[Any]] = lambda request, problem: []
+    later_outputs: list[Any] = field(default_factory=list)
+    later: Callable[..., list[Any]] | None = None
 
 
 @dataclass(frozen=True)

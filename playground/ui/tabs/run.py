@@ -32,13 +32,18 @@ def build(context: Context, bench: Bench) -> Loaded:
         chips = live.html("", js_on_load=live.script("chips.js"), elem_id="chips")
     sweep = sweep_sheet.build(context, bench)
     visits = visit_sheet.build(context, bench, parts)
-    _wire(context, bench, parts, chips, sweep, visits)
+    _wire(context, bench, parts, chips, visits)
 
     def fill(request: Request, problem: str) -> list[Any]:
         first = panels.failed(problem) if problem else view.empty(what_run_brings(context.known_host))
-        return [first, chips_of(request), *sweep_sheet.at_rest(context, request)]
+        return [first, chips_of(request)]
 
-    return Loaded([parts.banner, chips, *sweep.rest], fill)
+    def swept(*values: Any) -> list[Any]:
+        return sweep_sheet.at_rest(context, form.lenient(context, *values))
+
+    kernel_or_dtype = [bench.kernel.change, bench.dtype.change]
+    gr.on(kernel_or_dtype, swept, bench.inputs, sweep.rest, concurrency_limit=16, **PRIVATE)
+    return Loaded([parts.banner, chips], fill, sweep.rest, swept)
 
 
 def chips_of(request: Request) -> str:
@@ -47,9 +52,7 @@ def chips_of(request: Request) -> str:
     return panels.chips(cases, request.edge or request.bug or "")
 
 
-def _wire(
-    context: Context, bench: Bench, parts: Parts, chips: Any, sweep: sweep_sheet.Sheet, visits: visit_sheet.Sheet
-) -> None:
+def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visit_sheet.Sheet) -> None:
     outputs = [*parts.outputs, *visits.outputs]
 
     def run(request: gr.Request, visit: Visit, *values: Any) -> Iterator[list[Any]]:
@@ -62,18 +65,14 @@ def _wire(
     def stop(request: gr.Request) -> None:
         context.jobs.stop(request.session_hash or "")
 
-    def chosen(*values: Any) -> list[Any]:
-        request = form.lenient(context, *values)
-        return [chips_of(request), *sweep_sheet.at_rest(context, request)]
+    def offered(*values: Any) -> str:
+        return chips_of(form.lenient(context, *values))
 
     given = [visits.visit, *bench.inputs]
     bench.run.click(run, given, outputs, js=TO_RUN, **LONG)
     chips.pick(pick, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **LONG)
     bench.stop.click(stop, None, None, **form.FAST)
-    gr.on(
-        [bench.kernel.change, bench.dtype.change, bench.case.change], chosen, bench.inputs, [chips, *sweep.rest],
-        concurrency_limit=16, **PRIVATE,
-    )  # fmt: skip
+    gr.on([bench.kernel.change, bench.case.change], offered, bench.inputs, chips, **form.FAST)
 
 
 def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) -> Iterator[list[Any]]:
