@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,22 +18,23 @@ from typing import Any
 import torch
 
 from kernels.spec import Config, InputError, Inputs, KernelSpec, Plan, Target
-from playground.engine import choose, edits, host, judge
+from playground.engine import choose, edits, host
 from playground.engine.baselines import TRITON, Loader, Unavailable, eager_of, implementations, named
 from playground.engine.choose import Chosen, Origin
 from playground.engine.errors import describe, is_fatal
+from playground.engine.guards import Guarded, Overwritten, guarded
 from playground.engine.job import Cancelled, Job, NeedsInterpreter
 from playground.engine.messages import (
     EngineError,
     Failure,
     OutOfBounds,
-    OutputVerdict,
     ProviderRun,
     Request,
     RunRequest,
     RunResult,
     Source,
 )
+from playground.engine.verdicts import Verdicts
 
 CHECKED_BYTES = 64 * 2**20  # checked mode is the default on a CPU up to this much traffic
 
@@ -60,8 +61,8 @@ class Case:
             name: v.clone() if name in written and isinstance(v, torch.Tensor) else v for name, v in self.inputs.items()
         }
 
-    def plan(self) -> Plan:
-        """A plan on fresh inputs, whose outputs are poisoned."""
+    def plan(self, guard: bool = True) -> Plan:
+        """A plan on fresh inputs, whose outputs are poisoned. guard: with zones that show what is written outside."""
         inputs = self.fresh()
         try:
             plan = self.spec.plan(inputs, self.config, self.target)
@@ -69,7 +70,7 @@ class Case:
             raise InputError(f"config lacks {missing}; give {missing} a value", "config") from None
         self.config = plan.config(self.config)  # a plan may narrow it to what its kernel takes
         poison(plan, inputs)
-        return plan
+        return guarded(plan, inputs) if guard else plan
 
 
 @contextmanager
@@ -121,44 +122,6 @@ def run(request: RunRequest, job: Job) -> RunResult:
         )  # fmt: skip
 
 
-# The answer, and what an honest one may be off by
-
-
-class Verdicts:
-    """The reference in float64 and the bars, made once for a case; `of` judges one implementation's outputs."""
-
-    def __init__(self, case: Case):
-        self.spec = case.spec
-        self.names = [output.name for output in case.spec.outputs]
-        self.reference = named(case.spec.reference(**choose.in_float64(case.inputs)), self.names)
-        try:
-            self.eager: dict[str, Any] | None = named(eager_of(case.spec)(**case.fresh()), self.names)
-            self.eager_failure = ""
-        except Exception as error:  # noqa: BLE001 - it is a provider like any other
-            self.eager, self.eager_failure = None, describe(error)
-        tf32 = case.dtype == "tf32"
-        self.bars = {output.name: self._bar(output.kind, output.name, tf32) for output in case.spec.outputs}
-
-    def _bar(self, kind: str, name: str, tf32: bool) -> judge.Bars:
-        if kind != "float":
-            return judge.Bars(0.0, 0.0, 0.0)
-        eager = self.eager[name] if self.eager else None
-        return judge.bars(eager, self.reference[name], self._dtype(name), tf32)
-
-    def _dtype(self, name: str) -> torch.dtype:
-        return self.eager[name].dtype if self.eager else torch.float32
-
-    def of(self, outputs: Mapping[str, Any]) -> dict[str, OutputVerdict]:
-        """Raises KeyError where an output is missing."""
-        return {
-            output.name: judge.judge(
-                outputs[output.name], self.reference[output.name], self.bars[output.name], output.kind,
-                self._dtype(output.name) if self.eager else None,
-            )
-            for output in self.spec.outputs
-        }  # fmt: skip
-
-
 def poison(plan: Plan, inputs: Inputs) -> None:
     """Fill fresh outputs with NaN, or with a pattern where they hold integers: an unwritten element then fails.
 
@@ -191,7 +154,9 @@ def _run_other(case: Case, verdicts: Verdicts, load: Loader) -> ProviderRun:
         return ProviderRun(ok=False, missing=str(reason))
     except Cancelled:
         raise
-    except Exception as error:  # noqa: BLE001 - other people's code; the line says what happened
+    except Exception as error:
+        if is_fatal(error):
+            raise
         return ProviderRun(ok=False, failure=describe(error), seconds=time.perf_counter() - began)
     return ProviderRun(ok=all(v.ok for v in found.values()), outputs=found, seconds=seconds)
 
@@ -200,7 +165,7 @@ def _run_triton(case: Case, verdicts: Verdicts, checked: bool) -> tuple[Provider
     """The verdict on the kernel, and the first access out of bounds."""
     began = time.perf_counter()
     try:
-        plan = case.plan()
+        plan = case.plan(guard=not checked)  # checked mode looks at every access, and knows the tensors' own bounds
         launch(plan, case.job, checked)
         synchronize(case.job.device)
         seconds = time.perf_counter() - began
@@ -208,6 +173,9 @@ def _run_triton(case: Case, verdicts: Verdicts, checked: bool) -> tuple[Provider
     except OutsideTensor as outside:
         seconds = time.perf_counter() - began
         return ProviderRun(ok=False, failure=outside.found.message, seconds=seconds), outside.found
+    except Overwritten as outside:
+        seconds = time.perf_counter() - began
+        return ProviderRun(ok=False, outputs=verdicts.of(plan.outputs), failure=str(outside), seconds=seconds), None
     except (Cancelled, NeedsInterpreter, InputError):
         raise
     except Exception as error:
@@ -238,10 +206,19 @@ def wants_checked(case: Case) -> bool:
 
 
 def launch(plan: Plan, job: Job, checked: bool = False) -> None:
-    """Run the plan on the job's device. Raises OutsideTensor, and NeedsInterpreter where the native path cannot."""
+    """Run the plan on the job's device.
+
+    Raises OutsideTensor, Overwritten, and NeedsInterpreter where the native path cannot.
+    """
     if job.device.type != "cpu" or job.interpreted:
         plan.run()
-        return
+    else:
+        _launch_natively(plan, checked)
+    if isinstance(plan, Guarded):
+        plan.need_intact()
+
+
+def _launch_natively(plan: Plan, checked: bool) -> None:
     try:
         from playground import native
     except ImportError as error:

@@ -146,8 +146,8 @@ def test_a_planted_bug_gets_no_time():
 def test_an_answer_that_goes_wrong_while_it_is_timed_gets_no_time(monkeypatch):
     """As in llm.c#852: right at first, wrong after the benchmark."""
     plans = []
-    honest = execute.poison
-    monkeypatch.setattr(execute, "poison", lambda plan, inputs: (honest(plan, inputs), plans.append(plan)))
+    honest = execute.guarded
+    monkeypatch.setattr(execute, "guarded", lambda plan, inputs: plans.append(honest(plan, inputs)) or plans[-1])
     launched = timing.CpuTimer.launched
 
     def spoil(clock, call):

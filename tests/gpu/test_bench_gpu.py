@@ -109,19 +109,14 @@ def test_gpu_time_of_a_known_wait_is_that_wait():
 
 def test_an_answer_that_goes_wrong_during_the_benchmark_gets_no_time(monkeypatch):
     """A kernel whose output is spoiled after its first launches, as llm.c#852 saw: right at first, wrong after."""
-    honest = execute.poison
-    calls = []
-
-    def spoiling(plan, inputs):
-        honest(plan, inputs)
-        calls.append(plan)
+    honest, plans = execute.guarded, []
+    monkeypatch.setattr(execute, "guarded", lambda plan, inputs: plans.append(honest(plan, inputs)) or plans[-1])
 
     def warm_then_spoil(clock, call):
         call()
-        calls[0].outputs["out"].zero_()
+        plans[0].outputs["out"].zero_()
         return [1.0]
 
-    monkeypatch.setattr(execute, "poison", spoiling)
     monkeypatch.setattr(timing.GpuTimer, "launched", warm_then_spoil)
     request = BenchRequest(kernel="vector_add", dims={"n": 2**24}, baselines=(), quick=True)
     own = bench.bench(request, job()).providers["triton"]
@@ -133,6 +128,12 @@ def test_a_planted_bug_gets_no_time():
     result = bench.bench(request, job())
     assert not result.ok and result.providers["triton"].us is None
     assert result.providers["eager"].us is not None
+
+
+def test_a_store_past_the_end_is_seen_though_the_answer_is_right():
+    request = RunRequest(kernel="vector_add", bug="Forgotten mask", baselines=())
+    result = execute.run(request, job())
+    assert not result.ok and "wrote outside out_ptr: element 1,025" in result.providers["triton"].failure
 
 
 def test_tf32_is_judged_beside_eager_in_tf32():
