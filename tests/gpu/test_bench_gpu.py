@@ -60,7 +60,7 @@ def test_product_roofs_stand_in_the_order_of_their_precision():
 def test_cold_is_slower_than_warm_where_l2_holds_the_data():
     # 3 * 8 MiB lie in any L2 of 40 MB or more.
     own = timed("vector_add", "float32", n=2**21).providers["triton"]
-    assert own.ok and own.cold_us.p50 > 1.3 * own.warm_us.p50
+    assert own.ok and own.cold_us.p50 > 1.15 * own.warm_us.p50
 
 
 def test_cold_and_warm_agree_where_nothing_stays_in_l2():
@@ -96,8 +96,9 @@ def test_a_large_copy_like_kernel_reaches_the_copy_roof():
 
 def test_percentiles_are_in_order_and_close():
     own = timed("vector_add", "float32", n=2**27).providers["triton"]
-    for times in (own.cold_us, own.warm_us, own.launch_us):
-        assert times.p20 <= times.p50 <= times.p80 < 1.5 * times.p20
+    assert own.launch_us.p20 <= own.launch_us.p50 <= own.launch_us.p80
+    for times in (own.cold_us, own.warm_us):
+        assert times.p20 <= times.p50 <= times.p80 < 1.2 * times.p20
 
 
 def test_gpu_time_of_a_known_wait_is_that_wait():
