@@ -139,10 +139,11 @@ class Decoder:
 
     def backend(self) -> str:
         """Which backend runs now: "torch", "interpreter", "triton", or "mixed" where kernels have been swapped."""
-        providers = set(self.batch.runner.table.values())
-        if len(providers) > 1:
-            return "mixed"
-        return "torch" if providers == {"torch"} else "interpreter" if launches.INTERPRETED else "triton"
+        table = self.batch.runner.table
+        for name in ("torch", "interpreter" if launches.INTERPRETED else "triton"):
+            if table == backend_table(name):
+                return name
+        return "mixed"
 
 
 class Answer:
@@ -190,8 +191,13 @@ class Answer:
 
 
 def backend_table(backend: str) -> dict[str, str]:
-    """Every group of operations by one backend."""
-    return dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
+    """Every group of operations by one backend.
+
+    The interpreter leaves matrix products to PyTorch, for numpy takes minutes to step through a model's weights; they
+    can be swapped in like any other group.
+    """
+    table = dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
+    return table | {"linear": "torch"} if launches.INTERPRETED else table
 
 
 def _settled(setup: Setup) -> Setup:

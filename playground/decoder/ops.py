@@ -244,7 +244,7 @@ OPS: dict[str, Op] = {
             "embedding",
             lambda i: {"out": ((i["ids"].shape[0], i["weight"].shape[1]), i["weight"].dtype)},
             _embedding,
-            launches.by_spec("embedding"),
+            launches.embedding,
         ),
         Op("rms_norm", "norm", _like("x"), _rms_norm, launches.by_spec("rms_norm")),
         Op("add_rms_norm", "norm", _like("x", "out", "new_residual"), _add_rms_norm, launches.by_spec("add_rms_norm")),

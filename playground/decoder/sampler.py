@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+import kernels
 from playground.decoder.config import ModelError
 
 
@@ -33,25 +34,12 @@ class Sampling:
             raise ModelError(f"seed is {self.seed}; give a whole number from 0 to {2**31 - 1}")
 
 
-def sample(
-    logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    seed: torch.Tensor,
-    step: torch.Tensor,
-) -> torch.Tensor:
-    """ids int64 [rows] for logits [rows, vocab], each option a tensor [rows]."""
-    ids = logits.argmax(-1)
-    for row, heat in enumerate(temperature.tolist()):
-        if heat == 0:
-            continue
-        values = logits[row].float() / heat
-        ordered, order = values.sort(descending=True, stable=True)
-        if k := int(top_k[row]):
-            ordered[k:] = -math.inf
-        chances = ordered.softmax(-1)
-        chances[chances.cumsum(-1) - chances >= top_p[row]] = 0
-        generator = torch.Generator().manual_seed(int(seed[row]) * 1_000_003 + int(step[row]))
-        ids[row] = order[torch.multinomial(chances.cpu(), 1, generator=generator).to(order.device)]
-    return ids
+def sample(logits: torch.Tensor, **options: torch.Tensor) -> torch.Tensor:
+    """ids int64 [rows] for logits [rows, vocab]; temperature, top_k, top_p, seed, step: tensors [rows].
+
+    The kernel's own reference: it draws the same tokens from the same seeds. Where every row takes its likeliest
+    token nothing needs to be sorted.
+    """
+    if not options["temperature"].any():
+        return logits.nan_to_num(nan=-math.inf).argmax(-1)
+    return kernels.get("sample").reference(logits, **options)

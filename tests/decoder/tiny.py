@@ -82,27 +82,35 @@ def config(kind: str = "llama") -> DecoderConfig:
 
 
 def make_model(
-    kind: str = "llama", pages: int = 64, page_size: int = 8, max_context: int = 256, cache: torch.dtype = torch.float32
+    kind: str = "llama",
+    pages: int = 64,
+    page_size: int = 8,
+    max_context: int = 256,
+    cache: torch.dtype | None = None,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
 ) -> Model:
     shape = config(kind)
-    weights = load_weights(folder(kind), shape, torch.float32, CPU)
-    return Model(shape, weights, KVStore(shape, pages, page_size, cache, CPU), max_context)
+    weights = load_weights(folder(kind), shape, dtype, device)
+    return Model(shape, weights, KVStore(shape, pages, page_size, cache or dtype, device), max_context)
 
 
 def make_batch(
     kind: str = "llama",
-    pages: int = 64,
-    page_size: int = 8,
     max_batch: int = 4,
     chunk: int = 16,
-    max_context: int = 256,
     backend: str = "torch",
     eos: tuple[int, ...] = (),
+    graphs: bool | None = None,
+    fuse: bool | None = None,
+    **model,
 ) -> Batch:
-    model = make_model(kind, pages, page_size, max_context)
-    runner = Runner(model, page_size, max_batch, chunk)
+    """`model`: as make_model takes them."""
+    made = make_model(kind, **model)
+    page_size = made.store.keys.shape[3]
+    runner = Runner(made, page_size, max_batch, chunk, graphs, fuse)
     runner.swap(dict.fromkeys(runner.table, backend))
-    return Batch(runner, PagePool(pages, page_size), eos)
+    return Batch(runner, PagePool(made.store.keys.shape[1], page_size), eos)
 
 
 def finish(batch: Batch, most: int = 3000) -> None:
