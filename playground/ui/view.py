@@ -13,6 +13,7 @@ from playground.ui.panels import Reason, Row, Stat
 
 NAMES = {"triton": "Triton"}
 NOTHING = "Not run yet"
+NO_TIME = "No time is shown beside a wrong answer."
 OVER = "More than 100 % of copy: served from cache, which the copy roof of memory does not count."
 
 
@@ -95,16 +96,19 @@ def worst_output(outputs: Mapping[str, OutputVerdict]) -> tuple[str, OutputVerdi
 
 def _wrong(answer: Answer, run: RunResult) -> str:
     if run.ok:
-        detail = "The verdict after the benchmark differs from the first one. No time is shown beside a wrong answer."
+        detail = f"The verdict after the benchmark differs from the first one. {NO_TIME}"
         return panels.verdict("wrong", "Right once, and wrong when repeated", detail, run.source)
     if run.out_of_bounds:
         outside = run.out_of_bounds
         head = f"Out of bounds: a {outside.kind} outside {outside.tensor}"
         where = f"Element {outside.index:,}, by program ({', '.join(map(str, outside.program))}), lane {outside.lane}, "
-        where += f"line {outside.line}. No time is shown beside a wrong answer."
+        where += f"line {outside.line}. {NO_TIME}"
         return panels.verdict("wrong", head, where, run.source)
     triton = run.providers.get("triton")
     if triton and triton.failure:
+        outside, _, where = triton.failure.partition(": ")
+        if outside.startswith("wrote outside"):  # found by the zones that guard each output
+            return panels.verdict("wrong", _sentence(outside)[:-1], f"{_sentence(where)} {NO_TIME}", run.source)
         return panels.verdict("wrong", "The kernel failed", _sentence(triton.failure), run.source)
     name, worst = worst_output(run.outputs)
     if worst.wrong is None:
@@ -115,7 +119,7 @@ def _wrong(answer: Answer, run: RunResult) -> str:
     said += [f"Worst error {words.ulps(worst.ulps)} ulp; PyTorch eager's is {words.ulps(worst.ulps_bar)}."]
     said += [f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} wrong too."] if others else []
     said += [_sentence(run.note)] if run.note else []
-    said.append("No time is shown beside a wrong answer.")
+    said.append(NO_TIME)
     first = f"Wrong from index {at} of {name} on" if len(run.outputs) > 1 else f"Wrong from index {at} on"
     return panels.verdict("wrong", first, " ".join(said), run.source)
 

@@ -62,6 +62,16 @@ def test_out_of_bounds_shows_the_source_line_as_it_ran():
     assert "Out of bounds: a load outside x" in view.banner(found)
 
 
+def test_a_write_that_only_a_guard_zone_saw_is_wrong_too():
+    found = answer(bug="Mean over the block")
+    own = found.run.providers["triton"].model_copy(
+        update={"failure": "wrote outside out_ptr: element 1,025, past its last"}
+    )
+    run = found.run.model_copy(update={"providers": {**found.run.providers, "triton": own}})
+    shown = plain(view.banner(replace(found, run=run)))
+    assert shown.startswith("Wrote outside out_ptr Element 1,025, past its last. No time is shown")
+
+
 def test_a_bug_is_shown_with_its_hint_and_its_change():
     spec = kernels.get("add_rms_norm")
     for bug in spec.bugs:
