@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from playground.engine.messages import BenchResult, ConfigChoice, Failure, Message, RunResult
+from playground.engine.messages import BenchResult, Choice, ConfigChoice, Failure, Message, RunResult, Source
+from playground.engine.sweep_messages import SweepResult
 
 
 class ErrorLine(Message):
@@ -118,6 +119,23 @@ class BenchOverAnswer(Message):
     steps: tuple[BenchStep, ...]
 
 
+class CompileAnswer(Message):
+    """code: the stage's text; lines: how many that are. spills in bytes a thread; occupancy from 0 to 1."""
+
+    verb: Literal["compile"] = "compile"
+    kernel: str
+    choice: Choice
+    target: str
+    stage: str
+    code: str
+    lines: int
+    registers: int
+    spills: int
+    shared_bytes: int
+    occupancy: float | None
+    source: Source
+
+
 class RecordAnswer(Message):
     """ok: nothing is stale or missing. lines: what was recorded, or what `record-check` found, one line each."""
 
@@ -126,4 +144,13 @@ class RecordAnswer(Message):
     lines: tuple[str, ...]
 
 
-Answer = DoctorAnswer | KernelsAnswer | RunResult | BenchAnswer | BenchOverAnswer | RecordAnswer
+Answer = (
+    DoctorAnswer
+    | KernelsAnswer
+    | RunResult
+    | BenchAnswer
+    | BenchOverAnswer
+    | SweepResult
+    | CompileAnswer
+    | RecordAnswer
+)

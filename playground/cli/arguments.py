@@ -19,6 +19,8 @@ VERBS = {
     "kernels": "every kernel, with its dims, presets, dtypes and configs",
     "run": "run a kernel and judge it, and PyTorch, against float64",
     "bench": "time a kernel beside PyTorch, over a range of sizes with --over",
+    "sweep": "try every config: resources, verdict and time",
+    "compile": "generated code for a GPU that need not be here",
     "record": "on a GPU: record every kernel into assets/recordings",
     "record-check": "list recordings that are stale or missing",
 }
@@ -64,16 +66,18 @@ def _parser() -> _Parser:
         verb = verbs.add_parser(name, help=does, description=does, allow_abbrev=False)
         verb.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
         verb.add_argument("--verbose", action="store_true", help="print what workers say to stderr")
-        if name in ("run", "bench"):
+        if name in ("run", "bench", "sweep", "compile"):
             _add_request(verb)
     _add_run(verbs.choices["run"])
     _add_bench(verbs.choices["bench"])
+    _add_code(verbs.choices["sweep"], verbs.choices["compile"])
     verbs.choices["kernels"].add_argument("kernel", nargs="?", help="one kernel instead of all")
     record = verbs.choices["record"]
     record.add_argument("kernels", nargs="*", metavar="KERNEL", help="these kernels instead of all")
     record.add_argument("--out", help="the folder to write to instead of assets/recordings")
     record.add_argument("--seconds", type=_whole("seconds"), help="stop before this; run it again to go on")
     record.add_argument("--force", action="store_true", help="measure what is recorded already, too")
+    record.add_argument("--sweeps", action="store_true", help="record sweeps over configs instead of benchmarks")
     record.add_argument("--check", action="store_true", help="the same as record-check")
     return parser
 
@@ -100,6 +104,13 @@ def _add_bench(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--over", type=_over, help="a range of one dim, e.g. n=256..16384")
     verb.add_argument("--steps", type=_whole("steps"), help="how many sizes --over has; doubling where left out")
     verb.add_argument("--quick", action="store_true", help="fewer repeats")
+
+
+def _add_code(sweep: argparse.ArgumentParser, compile_: argparse.ArgumentParser) -> None:
+    sweep.add_argument("--target", help="compile for this GPU alone, e.g. sm_90, and time nothing")
+    sweep.add_argument("--timed", action="store_true", help="with --target: time on this device as well")
+    compile_.add_argument("--target", default="sm_90", help="e.g. sm_80, sm_90, gfx942")
+    compile_.add_argument("--stage", default="ptx", help="ttir, ttgir, llir, ptx, sass or amdgcn")
 
 
 # Values. argparse shows the text of ArgumentTypeError as it is.

@@ -6,7 +6,7 @@ import argparse
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from playground.cli.answers import (
 from playground.cli.doctor import doctor
 from playground.engine.engine import Engine
 from playground.engine.messages import BenchRequest, BenchResult, EngineError, Failure, Progress, RunRequest, RunResult
+from playground.engine.protocol import AnyRequest
 from playground.settings import Settings
 
 WRONG = 1
@@ -36,7 +37,7 @@ LISTED_ARCH = "sm_90"  # whose configs `kernels` lists on a GPU host whose own a
 
 
 @contextmanager
-def _engine(device: str | None = None) -> Iterator[Engine]:
+def opened(device: str | None = None) -> Iterator[Engine]:
     """device: its worker starts at once, while this process still imports torch to check the request."""
     try:
         settings = Settings.from_env()
@@ -57,7 +58,7 @@ def _spec(name: str) -> Any:
         raise arguments.bad(e.argument, str(e)) from None
 
 
-def _fields(options: argparse.Namespace) -> dict[str, Any]:
+def fields(options: argparse.Namespace) -> dict[str, Any]:
     """A request's fields, the preset's dims below those given."""
     fields = arguments.as_request(options)
     if options.preset is not None:
@@ -69,21 +70,21 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     return fields
 
 
-def _result(engine: Engine, request: RunRequest | BenchRequest, prefix: str = "") -> Any:
+def result_of(engine: Engine, request: AnyRequest, prefix: str = "") -> Any:
     """The result, with progress on stderr where someone may be looking."""
     shown = sys.stderr.isatty()
     result = None
     try:
         for result in engine.stream(request, interrupt.stopped):
             if shown and isinstance(result, Progress):
-                print(f"\r\x1b[K{prefix}{_line(result)}", end="", file=sys.stderr, flush=True)
+                print(f"\r\x1b[K{prefix}{progress_line(result)}", end="", file=sys.stderr, flush=True)
     finally:
         if shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     return result
 
 
-def _line(progress: Progress) -> str:
+def progress_line(progress: Progress) -> str:
     if progress.place:
         return f"{progress.what}: {progress.place} before this one"
     if progress.total:
@@ -92,19 +93,19 @@ def _line(progress: Progress) -> str:
 
 
 def run(options: argparse.Namespace) -> tuple[RunResult, int]:
-    request = RunRequest(**_fields(options), checked=options.checked)
-    with _engine(request.device) as engine:
-        result = _result(engine, request)
+    request = RunRequest(**fields(options), checked=options.checked)
+    with opened(request.device) as engine:
+        result = result_of(engine, request)
     if result.ok:
         return result, 0
     return result, WRONG if result.outputs or result.out_of_bounds else FAILED
 
 
 def bench(options: argparse.Namespace) -> tuple[BenchAnswer | BenchOverAnswer, int]:
-    request = BenchRequest(**_fields(options), quick=options.quick or options.over is not None)
+    request = BenchRequest(**fields(options), quick=options.quick or options.over is not None)
     if options.over is None and options.steps is not None:
         raise arguments.bad("steps", "--steps needs a range; give --over, such as n=256..16384")
-    with _engine(request.device) as engine:
+    with opened(request.device) as engine:
         if options.over is None:
             answer = _bench(engine, request)
             return answer, 0 if answer.ok else _bench_code(answer)
@@ -121,7 +122,7 @@ def _bench_code(answer: BenchAnswer) -> int:
 def _bench(engine: Engine, request: BenchRequest, prefix: str = "") -> BenchAnswer:
     """Measured here, with what GPUs reached beside it where this is a CPU; the recording alone where it cannot be."""
     try:
-        result = _result(engine, request, prefix)
+        result = result_of(engine, request, prefix)
     except EngineError as e:
         if e.failure.kind != "unavailable":
             raise
@@ -176,7 +177,7 @@ def kernels(options: argparse.Namespace) -> tuple[KernelsAnswer, int]:
     from kernels.targets import TARGETS
 
     specs = list(all_kernels().values()) if options.kernel is None else [_spec(options.kernel)]
-    with _engine() as engine:
+    with opened() as engine:
         arch = "cpu"
         if engine.default_device != "cpu":
             arch = engine.host().arch
@@ -213,7 +214,7 @@ def record(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
         return record_check(options)
     for name in options.kernels:
         _spec(name)
-    with _engine() as engine:
+    with opened() as engine:
         found, why = engine.gpus()
         out = Path(options.out) if options.out else engine.settings.recordings
     if not found:
@@ -223,22 +224,38 @@ def record(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
 
     seconds = float("inf") if options.seconds is None else options.seconds
     report = functools.partial(print, file=sys.stderr, flush=True)
-    written = measure(options.kernels or None, out, seconds, report, options.force)
+    if options.sweeps:
+        from playground.engine.record_sweeps import record_sweeps
+
+        written = record_sweeps(options.kernels or None, out, seconds, report)
+    else:
+        written = measure(options.kernels or None, out, seconds, report, options.force)
     return RecordAnswer(verb="record", ok=True, lines=tuple(f"wrote {path}" for path in written)), 0
 
 
 def record_check(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
     from playground.engine import recordings
 
-    with _engine() as engine:
+    with opened() as engine:
         lines = tuple(recordings.check(engine.settings.recordings))
     return RecordAnswer(verb="record-check", ok=not lines, lines=lines), WRONG if lines else 0
 
 
 def _doctor(options: argparse.Namespace) -> tuple[Answer, int]:
-    with _engine() as engine:
+    with opened() as engine:
         answer = doctor(engine)
     return answer, 0 if answer.ok else 3
+
+
+def _later(name: str) -> Callable[[argparse.Namespace], tuple[Answer, int]]:
+    """A verb of code_verbs, which itself stands on this module."""
+
+    def verb(options: argparse.Namespace) -> tuple[Answer, int]:
+        from playground.cli import code_verbs
+
+        return getattr(code_verbs, name)(options)
+
+    return verb
 
 
 VERBS = {
@@ -246,6 +263,8 @@ VERBS = {
     "kernels": kernels,
     "run": run,
     "bench": bench,
+    "sweep": _later("sweep"),
+    "compile": _later("compile_"),
     "record": record,
     "record-check": record_check,
 }

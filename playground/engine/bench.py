@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,6 +21,7 @@ from playground.engine import choose, execute, host, roofs, timing
 from playground.engine.baselines import EAGER, TRITON, Loader, Unavailable, implementations, named
 from playground.engine.errors import describe, is_fatal
 from playground.engine.execute import Case, OutsideTensor, Verdicts
+from playground.engine.guards import Overwritten
 from playground.engine.job import Cancelled, Job, NeedsInterpreter
 from playground.engine.messages import (
     BenchRequest,
@@ -49,6 +51,7 @@ class Measured:
     graph: str = ""  # the method of its graph replay
     note: str = ""
     outputs: dict[str, OutputVerdict] = field(default_factory=dict)
+    first_seconds: float = 0.0
 
 
 def bench(request: BenchRequest, job: Job) -> BenchResult:
@@ -70,7 +73,7 @@ def _bench(case: Case, request: BenchRequest, peaks: Roofs) -> BenchResult:
     clock.rest = REST if bound == "compute" and floor_us > HOT_US else 0.0
     measured: dict[str, Measured | ProviderBench] = {}
     short: bool | None = None  # shorter than its launch: Triton's own is the first, and decides for all
-    listed = implementations(case.spec, request.baselines, job.device)
+    listed = implementations(case.spec, request.baselines, job.device)[: 1 if request.alone else None]
     for done, (name, load) in enumerate(listed):
         job.progress(f"timing {name}", done, len(listed), "implementations")
         found = measured[name] = _measure(case, verdicts, clock, name, load, short)
@@ -131,7 +134,7 @@ def _figures(
         ulps=max((v.ulps for v in m.outputs.values()), default=0.0),
         error=max((v.error for v in m.outputs.values()), default=0.0), note=note,
         cold_us=m.times["cold_us"], warm_us=m.times["warm_us"], launch_us=m.times["launch_us"],
-        graph_us=m.times.get("graph_us"),
+        graph_us=m.times.get("graph_us"), first_seconds=m.first_seconds,
     )  # fmt: skip
 
 
@@ -149,15 +152,19 @@ def _measure(
     """Verify, time, verify again; a line instead where that cannot be."""
     try:
         calls = _triton_calls(case) if name == TRITON else _other_calls(case, load())
-        found = verdicts.of(named(calls.verify(), verdicts.names))
+        began = time.perf_counter()
+        first = calls.verify()
+        first_seconds = time.perf_counter() - began
+        found = verdicts.of(named(first, verdicts.names))
         if not all(v.ok for v in found.values()):
             return _wrong(found, "wrong, so not timed")
         result = _time(case, calls, clock, short)
+        result.first_seconds = first_seconds
         after = calls.verify() if case.spec.in_place else calls.last()
         result.outputs = verdicts.of(named(after, verdicts.names))
     except Unavailable as reason:
         return ProviderBench(ok=False, missing=str(reason))
-    except OutsideTensor as outside:
+    except (OutsideTensor, Overwritten) as outside:
         return ProviderBench(ok=False, failure=str(outside))
     except (Cancelled, NeedsInterpreter):
         raise

@@ -27,7 +27,6 @@ Origin = Literal["given", "tuned", "spec"]
 MAX_BYTES = 2**44  # inputs beyond 16 TiB fit no host: refused without asking one
 MAX_SEED = 2**63 - 1
 CPU_SECONDS = 40.0  # a run on the CPU that would take longer is refused
-SMALL_BYTES, SMALL_FLOPS = 2**25, 2**30  # a run of this size has room on any device
 PROVIDERS = ("eager", "torch.compile")  # that every kernel has, besides its spec's own
 
 
@@ -111,14 +110,15 @@ def _size(spec: KernelSpec, dims: Mapping[str, int], dtype: str) -> None:
 def choose_config(
     spec: KernelSpec, request: Request, inputs: Inputs, target: Target, dims: Mapping[str, int], dtype: str
 ) -> tuple[Config, Origin]:
-    """The config and where it comes from: the one given, else the spec's for this target.
+    """The config and where it comes from: the one given, the one tuned on this device, the spec's for this target.
 
     Raises InputError for a given one whose names or values cannot be.
     """
     own = spec.default_config(inputs, target)
     given = request.config
     if given is None:
-        return own, "spec"
+        won = _tuned(spec, target, dims, dtype)
+        return (own, "spec") if won is None else (Config(dict(won.meta), won.num_warps, won.num_stages), "tuned")
     known = list(dict.fromkeys(name for config in spec.configs(inputs, target) for name in config.meta))
     for name in given.meta:
         if name not in known:
@@ -129,6 +129,16 @@ def choose_config(
     if given.num_warps & (given.num_warps - 1):
         raise InputError(f"num_warps must be a power of two, and it is {given.num_warps}; use 4 or 8", "config")
     return Config(dict(given.meta), given.num_warps, given.num_stages), "given"
+
+
+def _tuned(spec: KernelSpec, target: Target, dims: Mapping[str, int], dtype: str) -> ConfigChoice | None:
+    """What won a sweep on the device at hand; none for a target that is not it, such as offline compilation's."""
+    from playground.engine import host, tuned  # they know recordings, which know this module
+
+    device = torch.device("cpu" if target.kind == "cpu" else "cuda")
+    if device.type == "cuda" and (not torch.cuda.is_initialized() or Target.of(device) != target):
+        return None
+    return tuned.lookup(spec.name, dtype, dims, host.name(device))
 
 
 def as_choice(request: Request, chosen: Chosen, config: Config, origin: Origin) -> Choice:
@@ -189,9 +199,8 @@ def fit(
         found = wants(shape)
         return found.bytes <= available and found.seconds <= CPU_SECONDS
 
-    cost = spec.cost(spec.inputs(dims, dtype, "meta"))
-    if cost.bytes_moved <= SMALL_BYTES and cost.flops <= SMALL_FLOPS and not interpreted:
-        return  # fits anywhere; planning it in detail would cost more than it tells
+    if _surely_fits(spec, spec.inputs(dims, dtype, "meta"), target, available) and not interpreted:
+        return
     own = wants(dims)
     if own.bytes <= available and own.seconds <= CPU_SECONDS:
         return
@@ -203,6 +212,17 @@ def fit(
     nearest = nearest_fitting(spec, dims, fits)
     remedy = f"set {spec.shrinks} to {nearest[spec.shrinks]:,}" if nearest else "choose a smaller shape"
     raise InputError(f"{why}; {remedy}", spec.shrinks)
+
+
+def _surely_fits(spec: KernelSpec, inputs: Inputs, target: Target, available: int) -> bool:
+    """A bound that no reference reaches: planning it in detail imports half of PyTorch, and takes a second or more.
+
+    Two dozen float64 copies of all that is read and written, and four for each 16 products: an attention's scores.
+    """
+    cost = spec.cost(inputs)
+    bound = 192 * (sum(t.numel() for t in _tensors(inputs)) + cost.bytes_written) + cost.flops // 2
+    seconds = _cpu_seconds(cost.bytes_moved, cost.flops, 0, False) if target.kind == "cpu" else 0.0
+    return bound <= available and seconds <= CPU_SECONDS
 
 
 def nearest_fitting(

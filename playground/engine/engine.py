@@ -31,6 +31,7 @@ from playground.engine.messages import (
 )
 from playground.engine.pool import Worker
 from playground.engine.protocol import AnyRequest, AnyResult, Done, Failed
+from playground.engine.sweep_messages import SweepRequest, SweepResult
 from playground.engine.trace_messages import TraceRequest, TraceResult
 from playground.settings import ROOT, Settings
 
@@ -120,7 +121,7 @@ class Engine:
 
     # Requests
 
-    def validate(self, request: AnyRequest) -> Chosen | None:
+    def validate(self, request: AnyRequest | SweepRequest) -> Chosen | None:
         """The request with its defaults filled in, checked without allocating anything. Raises EngineError."""
         if isinstance(request, HostRequest):
             return None
@@ -169,6 +170,33 @@ class Engine:
             raise EngineError(answer.failure)
         yield _noted(answer.result, note)
 
+    def sweep(self, request: SweepRequest, cancel: threading.Event | None = None) -> Iterator[Progress | SweepResult]:
+        """The sweep as it grows, config by config, and whole at the end. Raises EngineError.
+
+        A config that fails, hangs or kills its worker is one line of the result. Setting `cancel` ends it with what
+        was found so far already given.
+        """
+        from kernels import InputError
+        from kernels.spec import Target
+        from kernels.targets import TARGETS
+        from playground.engine import sweep
+
+        chosen = self.validate(request)
+        assert chosen is not None
+        host = self.host()
+        here = Target.named(host.arch if host.arch in TARGETS else "sm_90" if host.kind == "gpu" else "cpu")
+        try:
+            yield from sweep.sweep(self, request, chosen, here, cancel)
+        except InputError as e:
+            raise EngineError(Failure(kind="input", message=str(e), argument=e.argument)) from None
+
+    def recorded_sweeps(self, request: SweepRequest) -> tuple[SweepResult, ...]:
+        """Sweeps recorded on GPUs for this kernel and dtype, the nearest shape first. Raises EngineError."""
+        from playground.engine import recordings
+
+        chosen = self.validate(request)
+        return () if chosen is None else recordings.find_sweeps(self.settings.recordings, chosen)
+
     def recorded(self, request: AnyRequest) -> tuple[BenchResult, ...]:
         """What GPUs reached on this kernel and dtype: the exact shape first, else the nearest, whose note says so.
 
@@ -205,7 +233,7 @@ class Engine:
             return Ticket(request, self.settings.bench_seconds, "PLAYGROUND_BENCH_SECONDS", alone=True)
         return Ticket(request, self.settings.run_seconds, "PLAYGROUND_RUN_SECONDS")
 
-    def _device(self, request: AnyRequest) -> str:
+    def _device(self, request: AnyRequest | SweepRequest) -> str:
         """Where a request is done. Raises EngineError for a device that there is not."""
         if isinstance(request, HostRequest):
             return self.default_device

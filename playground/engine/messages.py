@@ -62,10 +62,11 @@ class RunRequest(Request):
 
 
 class BenchRequest(Request):
-    """quick: fewer repeats, for a sweep over sizes."""
+    """quick: fewer repeats, for a sweep. alone: Triton only, without eager beside it."""
 
     verb: Literal["bench"] = "bench"
     quick: bool = False
+    alone: bool = False
 
 
 class ResourcesRequest(Request):
@@ -227,6 +228,7 @@ class ProviderBench(Message):
     note: str = ""
     missing: str | None = None
     failure: str | None = None
+    first_seconds: float = 0.0  # until the first answer, compiling included
 
 
 class Roofs(Message):

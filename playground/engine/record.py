@@ -68,7 +68,7 @@ def record(
     specs = [kernels.get(name) for name in names or kernels.all_kernels()]
     job = Job(torch.device(device))
     peaks = roofs.roofs(job)
-    open_ = {spec.name: _opened(spec, out, peaks, job, force) for spec in specs}
+    open_ = {spec.name: opened(spec, out, peaks, job, force) for spec in specs}
     began, longest = time.monotonic(), 0.0
     written: dict[Path, None] = {}
     for step in steps(specs):
@@ -87,7 +87,7 @@ def record(
     return list(written)
 
 
-def _opened(spec: KernelSpec, out: Path, peaks: roofs.Roofs, job: Job, force: bool) -> Recording:
+def opened(spec: KernelSpec, out: Path, peaks: roofs.Roofs, job: Job, force: bool) -> Recording:
     """The kernel's recording so far, or a new one where the kernel or the versions have changed."""
     gpu, arch = host.name(job.device), Target.of(job.device).arch
     source = execute.source(job)

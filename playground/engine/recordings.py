@@ -26,6 +26,7 @@ import kernels
 from kernels.spec import InputError, KernelSpec
 from playground.engine.choose import Chosen
 from playground.engine.messages import BenchResult, Message, ResourcesResult, Roofs, RunResult
+from playground.engine.sweep_messages import SweepResult
 
 DIGITS = 6  # significant ones, of every figure in a file
 
@@ -46,6 +47,7 @@ class Recording(Message):
     benches: tuple[BenchResult, ...] = ()
     runs: tuple[RunResult, ...] = ()
     resources: tuple[ResourcesResult, ...] = ()
+    sweeps: tuple[SweepResult, ...] = ()
     skipped: dict[str, str] = Field(default_factory=dict)
 
 
@@ -122,6 +124,32 @@ def find(directory: Path, chosen: Chosen) -> tuple[BenchResult, ...]:
         note = f"recorded for {had}, the nearest to {asked}"
         results[0] = results[0].model_copy(update={"note": "; ".join(filter(None, (results[0].note, note)))})
     return tuple(results)
+
+
+def find_sweeps(directory: Path, chosen: Chosen) -> tuple[SweepResult, ...]:
+    """Every recorded sweep over configs of the kernel in this dtype, the nearest shape first; stale ones not at all.
+
+    `recorded_note` names the GPU's shape where it is not the one asked for.
+    """
+    if chosen.edge is not None or chosen.bug is not None:
+        return ()
+    found = [
+        sweep
+        for recording in all_of(directory, chosen.spec.name)
+        if recording.source_hash == current_hash(chosen.spec.name)
+        for sweep in recording.sweeps
+        if sweep.choice.dtype == chosen.dtype
+    ]
+    found.sort(key=lambda sweep: distance(sweep.choice.dims, chosen.dims))
+    return tuple(
+        sweep.model_copy(update={"recorded_note": _shape_note(sweep.choice.dims, chosen.dims)}) for sweep in found
+    )
+
+
+def _shape_note(had: Mapping[str, int], asked: Mapping[str, int]) -> str:
+    if distance(had, asked) == 0:
+        return ""
+    return "recorded for " + ", ".join(f"{name}={value:,}" for name, value in had.items()) + ", the nearest shape"
 
 
 def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:

@@ -1,0 +1,190 @@
+"""A sweep over configs: each compiled for a target, judged and timed here, and what is recorded of it beside that.
+
+It runs in the page's process and asks the engine config by config, so that one that crashes or hangs costs its
+worker and not the sweep, others may have the device in between, and whatever was found is kept when it is stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kernels.spec import Config, InputError, Target
+from kernels.targets import TARGETS
+from playground.engine import choose, occupancy
+from playground.engine.choose import Chosen
+from playground.engine.messages import (
+    BenchRequest,
+    BenchResult,
+    Choice,
+    ConfigChoice,
+    EngineError,
+    Failure,
+    Progress,
+    ResourcesRequest,
+    ResourcesResult,
+    Source,
+)
+from playground.engine.sweep_messages import ConfigResult, SweepRequest, SweepResult
+
+STOPS = ("cancelled",)  # failures that end the sweep; any other ends its config alone
+
+
+class Door(Protocol):
+    """What a sweep needs of the engine."""
+
+    def run(self, request: BenchRequest | ResourcesRequest, cancel: threading.Event | None = None): ...
+    def recorded_sweeps(self, request: SweepRequest) -> tuple[SweepResult, ...]: ...
+
+
+@dataclass
+class _State:
+    """The sweep so far."""
+
+    choice: Choice
+    configs: list[ConfigResult]
+    target: str | None
+    default: int | None
+    began: float = field(default_factory=time.monotonic)
+    source: Source | None = None
+    compiled: Source | None = None
+    recorded: Source | None = None
+    recorded_note: str = ""
+
+
+def sweep(
+    door: Door, request: SweepRequest, chosen: Chosen, here: Target, cancel: threading.Event | None = None
+) -> Iterator[Progress | SweepResult]:
+    """Yields the sweep as it grows, and it whole at the end. Raises InputError, and EngineError when stopped."""
+    configs = listed(request, chosen, here)
+    state = _started(request, chosen, configs, here)
+    _beside(door, request, state)
+    for i, config in enumerate(configs):
+        yield Progress(what=f"Trying {config.label}", done=i, total=len(configs), unit="configs")
+        state.configs[i] = _try(door, request, config, state, state.configs[i], cancel)
+        yield _result(state, done=i + 1 == len(configs))
+
+
+def listed(request: SweepRequest, chosen: Chosen, here: Target) -> list[ConfigChoice]:
+    """The configs to try: those given, else the spec's for the target, then those that only this host's has."""
+    if request.configs is not None:
+        if not request.configs:
+            raise InputError("configs is empty; give at least one", "configs")
+        return _unique(request.configs)
+    targets = [here] if request.timed else []
+    if request.target is not None:
+        targets.insert(0, _named(request.target))
+    inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
+    return _unique(as_choice(c) for target in targets for c in chosen.spec.configs(inputs, target))
+
+
+def _unique(configs: Iterable[ConfigChoice]) -> list[ConfigChoice]:
+    """Each once, where it first stood; they hold dicts, so a set will not do."""
+    return list({config.model_dump_json(): config for config in configs}.values())
+
+
+def as_choice(config: Config) -> ConfigChoice:
+    return ConfigChoice(meta=dict(config.meta), num_warps=config.num_warps, num_stages=config.num_stages)
+
+
+def _named(name: str) -> Target:
+    if name not in TARGETS or TARGETS[name].kind == "cpu":
+        gpus = ", ".join(arch for arch, t in TARGETS.items() if t.kind != "cpu")
+        raise InputError(f"no target is named {name!r}; choose from {gpus}", "target")
+    return TARGETS[name]
+
+
+def _started(request: SweepRequest, chosen: Chosen, configs: list[ConfigChoice], here: Target) -> _State:
+    inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
+    own = as_choice(chosen.spec.default_config(inputs, here if request.timed else _named(request.target or "sm_90")))
+    choice = choose.as_choice(request, chosen, Config(own.meta, own.num_warps, own.num_stages), "spec")
+    return _State(
+        choice=choice,
+        configs=[ConfigResult(config=c, tried=False) for c in configs],
+        target=request.target,
+        default=configs.index(own) if own in configs else None,
+    )
+
+
+def _beside(door: Door, request: SweepRequest, state: _State) -> None:
+    """Recorded times of the nearest shape, config by config."""
+    found = door.recorded_sweeps(request)
+    if not found:
+        return
+    recorded = found[0]
+    times = [(r.config, r.us) for r in recorded.configs if r.ok]
+    state.configs = [
+        c.model_copy(update={"recorded_us": next((us for config, us in times if config == c.config), None)})
+        for c in state.configs
+    ]
+    state.recorded = recorded.source
+    state.recorded_note = recorded.recorded_note
+
+
+def _try(
+    door: Door, request: SweepRequest, config: ConfigChoice, state: _State, known: ConfigResult,
+    cancel: threading.Event | None,
+) -> ConfigResult:  # fmt: skip
+    base = request.model_dump(exclude={"verb", "configs", "target", "timed", "config", "baselines"})
+    found: dict = {"tried": True}
+    if request.target is not None:
+        ask = ResourcesRequest(**base, config=config, target=request.target)
+        found |= _resources(_asked(door, ask, cancel), request.target, state)
+    if request.timed:
+        ask_bench = BenchRequest(**base, config=config, baselines=(), quick=True, alone=True)
+        found |= _times(_asked(door, ask_bench, cancel), state)
+    return known.model_copy(update=found)
+
+
+def _asked(door: Door, request: BenchRequest | ResourcesRequest, cancel: threading.Event | None):
+    """The result, or the failure of this config. Raises EngineError for a stop."""
+    try:
+        return door.run(request, cancel)
+    except EngineError as error:
+        if error.failure.kind in STOPS:
+            raise
+        return error.failure
+
+
+def _resources(answer: ResourcesResult | Failure, target: str, state: _State) -> dict:
+    if isinstance(answer, Failure):
+        return {"refusal": answer.message}
+    state.compiled = answer.source
+    if not answer.launches:
+        return {}
+    # Of several launches, the one that uses most is the one to look at.
+    most = max(answer.launches, key=lambda used: (used.spills, used.registers))
+    held = occupancy.occupancy(target, most.num_warps, most.registers, most.shared_bytes)
+    return {
+        "registers": most.registers, "spills": most.spills, "shared_bytes": most.shared_bytes,
+        "occupancy": held.occupancy, "limit": held.limit,
+    }  # fmt: skip
+
+
+def _times(answer: BenchResult | Failure, state: _State) -> dict:
+    if isinstance(answer, Failure):
+        return {"failure": answer.message}
+    state.source = answer.source
+    own = answer.providers["triton"]
+    if not own.ok:
+        return {"ok": False if own.ulps is not None else None, "failure": own.failure, "ulps": own.ulps}
+    return {
+        "ok": True, "us": own.us, "method": own.method, "cold_us": own.cold_us, "warm_us": own.warm_us,
+        "ulps": own.ulps, "first_seconds": own.first_seconds,
+    }  # fmt: skip
+
+
+def _result(state: _State, done: bool) -> SweepResult:
+    timed = {i: c.us.p50 for i, c in enumerate(state.configs) if c.ok and c.us}
+    best = min(timed, key=lambda i: timed[i]) if timed else None
+    seconds = time.monotonic() - state.began
+    gain = timed[state.default] - timed[best] if best is not None and state.default in timed else 0.0
+    return SweepResult(
+        choice=state.choice, configs=tuple(state.configs), done=done, best=best, default=state.default,
+        speedup=timed[state.default] / timed[best] if best is not None and state.default in timed else None,
+        seconds=seconds, calls_to_repay=round(seconds * 1e6 / gain) if gain > 0 else None, target=state.target,
+        source=state.source, compiled=state.compiled, recorded=state.recorded, recorded_note=state.recorded_note,
+    )  # fmt: skip

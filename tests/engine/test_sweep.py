@@ -1,0 +1,148 @@
+"""A sweep tries every config, keeps what failed with its reason, and crowns only right answers."""
+
+import threading
+
+import pytest
+
+from kernels.spec import InputError, Target
+from playground.engine import choose, sweep
+from playground.engine.messages import (
+    BenchRequest,
+    BenchResult,
+    ConfigChoice,
+    EngineError,
+    Failure,
+    ProviderBench,
+    Resources,
+    ResourcesResult,
+    Roofs,
+    Source,
+    Times,
+)
+from playground.engine.sweep_messages import ConfigResult, SweepRequest, SweepResult
+
+HERE = Source(kind="measured", device="a test", date="2026-01-01")
+
+
+class Door:
+    """Answers by the number of warps: `us` has the time, or why there is none."""
+
+    def __init__(self, us, recorded=()):
+        self.us, self.recorded, self.asked = us, recorded, []
+
+    def run(self, request, cancel=None):
+        self.asked.append(request)
+        warps = request.config.num_warps
+        choice = choose.as_choice(request, choose.validate(request), request.config, "given")
+        if not isinstance(request, BenchRequest):
+            used = Resources(
+                kernel="k", target=request.target, registers=8 * warps, spills=0, shared_bytes=0, num_warps=warps
+            )
+            return ResourcesResult(choice=choice, launches=(used,), source=HERE)
+        outcome = self.us[warps]
+        if isinstance(outcome, Failure):
+            raise EngineError(outcome)
+        own = outcome
+        if isinstance(outcome, float):
+            times = Times(p20=outcome, p50=outcome, p80=outcome)
+            own = ProviderBench(ok=True, us=times, method="cold L2", cold_us=times, ulps=0.5)
+        return BenchResult(
+            ok=own.ok, choice=choice, providers={"triton": own}, bytes_moved=1, flops=1, bound="memory", floor_us=1.0,
+            roofs=Roofs(copy_gbps=1.0, source=HERE), source=HERE,
+        )  # fmt: skip
+
+    def recorded_sweeps(self, request):
+        return self.recorded
+
+
+def configs(*warps):
+    return tuple(ConfigChoice(meta={"BLOCK": 1024}, num_warps=w) for w in warps)
+
+
+def swept(door, *warps, **fields):
+    request = SweepRequest(kernel="vector_add", dims={"n": 4096}, configs=configs(*warps), **fields)
+    return list(sweep.sweep(door, request, choose.validate(request), Target.named("cpu"), threading.Event()))
+
+
+def results(door, *warps, **fields):
+    return [item for item in swept(door, *warps, **fields) if isinstance(item, SweepResult)]
+
+
+WRONG = ProviderBench(ok=False, failure="out: wrong, so not timed", ulps=1e6)
+HUNG = Failure(kind="timeout", message="took longer than 60 s")
+
+
+def test_the_fastest_right_config_wins_and_a_fast_wrong_one_does_not():
+    last = results(Door({1: 9.0, 2: WRONG, 4: 5.0}), 1, 2, 4)[-1]
+    assert last.done and last.best == 2
+    assert [c.ok for c in last.configs] == [True, False, True]
+    assert last.configs[1].us is None and "wrong" in last.configs[1].failure
+
+
+def test_a_config_that_hangs_is_a_line_and_the_sweep_goes_on():
+    last = results(Door({1: HUNG, 2: 3.0}), 1, 2)[-1]
+    assert last.configs[0].failure == "took longer than 60 s" and last.best == 1
+
+
+def test_a_stop_keeps_what_was_found():
+    stop = Failure(kind="cancelled", message="stopped")
+    seen = []
+    with pytest.raises(EngineError):
+        for item in _each(Door({1: 4.0, 2: stop}), 1, 2):
+            seen.append(item)
+    kept = [item for item in seen if isinstance(item, SweepResult)][-1]
+    assert not kept.done and kept.best == 0 and not kept.configs[1].tried
+
+
+def _each(door, *warps):
+    request = SweepRequest(kernel="vector_add", dims={"n": 4096}, configs=configs(*warps))
+    return sweep.sweep(door, request, choose.validate(request), Target.named("cpu"))
+
+
+def test_speed_and_pay_back_are_against_the_default():
+    own = sweep.listed(SweepRequest(kernel="vector_add", dims={"n": 4096}), *_validated(), Target.named("cpu"))[0]
+    door = Door({own.num_warps: 10.0, 2 * own.num_warps: 5.0})
+    request = SweepRequest(
+        kernel="vector_add", dims={"n": 4096}, configs=(own, own.model_copy(update={"num_warps": 2 * own.num_warps}))
+    )
+    *_, last = sweep.sweep(door, request, choose.validate(request), Target.named("cpu"))
+    assert last.default == 0 and last.best == 1 and last.speedup == pytest.approx(2.0)
+    assert last.calls_to_repay == pytest.approx(last.seconds * 1e6 / 5.0, abs=1)
+
+
+def _validated():
+    return (choose.validate(SweepRequest(kernel="vector_add", dims={"n": 4096})),)
+
+
+def test_offline_nothing_is_timed():
+    door = Door({})
+    last = results(door, 1, 2, timed=False, target="gfx942")[-1]
+    assert not any(isinstance(request, BenchRequest) for request in door.asked)
+    assert [c.registers for c in last.configs] == [8, 16] and last.best is None
+
+
+def test_every_config_of_target_and_host_is_listed_once():
+    request = SweepRequest(kernel="softmax", dims={"rows": 4, "n": 1000})
+    chosen = choose.validate(request)
+    listed = sweep.listed(request, chosen, Target.named("cpu"))
+    assert len({c.model_dump_json() for c in listed}) == len(listed)
+    inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
+    for target in ("sm_90", "cpu"):
+        assert all(sweep.as_choice(c) in listed for c in chosen.spec.configs(inputs, Target.named(target)))
+
+
+def test_recorded_times_stand_beside_the_same_config():
+    times = Times(p20=1.0, p50=2.0, p80=3.0)
+    two = configs(2)[0]
+    before = results(Door({2: 4.0}), 2)[-1]
+    recorded = before.model_copy(update={"configs": (ConfigResult(config=two, ok=True, us=times),)})
+    last = results(Door({1: 9.0, 2: 8.0}, (recorded,)), 1, 2)[-1]
+    assert [c.recorded_us for c in last.configs] == [None, times]
+
+
+def test_no_configs_and_no_target_are_refused_in_one_line():
+    with pytest.raises(InputError, match="configs is empty; give at least one"):
+        swept(Door({}))
+    request = SweepRequest(kernel="vector_add", target="sm_1")
+    with pytest.raises(InputError, match="no target is named 'sm_1'; choose from sm_75"):
+        sweep.listed(request, choose.validate(request), Target.named("cpu"))

@@ -1,0 +1,78 @@
+"""Winners are kept on disk for their device, dtype and class of shape, and a broken file costs nothing."""
+
+import pytest
+import torch
+
+import kernels
+from kernels.spec import Target
+from playground.engine import choose, host, tuned
+from playground.engine.messages import ConfigChoice, RunRequest
+
+DIMS = {"rows": 64, "n": 3000}
+WON = ConfigChoice(meta={"BLOCK_M": 2, "BLOCK_N": 4096}, num_warps=16)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLAYGROUND_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def keep(device="A GPU", **changes):
+    return tuned.keep("softmax", "float32", {**DIMS, **changes}, device, WON, 3.0, 4.0)
+
+
+def test_a_winner_holds_for_its_class_of_shape():
+    keep()
+    assert tuned.lookup("softmax", "float32", {"rows": 40, "n": 4096}, "A GPU") == WON
+    assert tuned.lookup("softmax", "float32", {"rows": 40, "n": 4097}, "A GPU") is None
+
+
+def test_it_holds_for_its_device_and_dtype_alone():
+    keep()
+    assert tuned.lookup("softmax", "float32", DIMS, "Another") is None
+    assert tuned.lookup("softmax", "float16", DIMS, "A GPU") is None
+
+
+def test_a_new_winner_takes_the_old_ones_place():
+    keep()
+    other = WON.model_copy(update={"num_warps": 4})
+    tuned.keep("softmax", "float32", DIMS, "A GPU", other, 2.0)
+    assert tuned.lookup("softmax", "float32", DIMS, "A GPU") == other
+    assert len(tuned.winners()) == 1
+
+
+def test_a_winner_of_an_older_kernel_or_triton_is_no_winner(cache):
+    keep()
+    text = (cache / "tuned.json").read_text()
+    for old in (tuned.winners()[0].source_hash, tuned.winners()[0].triton):
+        (cache / "tuned.json").write_text(text.replace(old, "0.0.0"))
+        assert tuned.winners() == []
+
+
+def test_a_broken_file_counts_as_empty(cache):
+    (cache / "tuned.json").write_text("{ not json")
+    assert tuned.winners() == []
+    keep()
+    assert len(tuned.winners()) == 1
+
+
+def test_forgetting():
+    keep()
+    assert tuned.forget("matmul") == 0
+    assert tuned.forget("softmax") == 1
+    assert tuned.winners() == []
+
+
+def test_a_run_on_this_device_takes_the_winner_and_says_so():
+    spec = kernels.get("softmax")
+    inputs = spec.inputs(DIMS, "float32", "meta")
+    request = RunRequest(kernel="softmax", dims=DIMS, dtype="float32")
+    cpu = Target.named("cpu")
+    before, origin = choose.choose_config(spec, request, inputs, cpu, DIMS, "float32")
+    assert origin == "spec"
+    keep(device=host.name(torch.device("cpu")))
+    config, origin = choose.choose_config(spec, request, inputs, cpu, DIMS, "float32")
+    assert origin == "tuned" and dict(config.meta) == WON.meta and config.num_warps == 16 and config != before
+    _, origin = choose.choose_config(spec, request, inputs, Target.named("sm_90"), DIMS, "float32")
+    assert origin == "spec"
