@@ -98,8 +98,8 @@ def test_a_swap_in_mid_answer_changes_no_token():
 
 def logits_of(tokens, prompt_tokens, count, **model):
     """Teacher-forced: a prefill, then one step for each token, `count` rows of the same text in each step."""
-    runner = Runner(tiny.make_model(KIND, device=GPU, pages=40 * count, **model), 8, count, 128)
-    pages = [list(range(40 * i, 40 * i + 40)) for i in range(count)]
+    runner = Runner(tiny.make_model(KIND, device=GPU, pages=16 * count, **model), 8, count, 128)
+    pages = [list(range(16 * i, 16 * i + 16)) for i in range(count)]
     for own in pages:
         slots = [own[i // 8] * 8 + i % 8 for i in range(prompt_tokens)]
         row = Row(tokens[prompt_tokens - 1], prompt_tokens - 1, own, Sampling(), 0)
@@ -118,10 +118,10 @@ def test_bfloat16_is_as_near_to_float64_as_transformers_bfloat16(count):
     exact = tiny.expected_logits(tokens, KIND)[39:]
     theirs = tiny.reference(KIND, torch.bfloat16)(torch.tensor([tokens])).logits[0, 39:].double()
     ours = logits_of(tokens, 40, count, dtype=torch.bfloat16)
-    assert (ours - exact).norm() < 1.1 * (theirs - exact).norm()
+    assert (ours - exact).norm() < 1.2 * (theirs - exact).norm()
 
 
-@pytest.mark.parametrize(("cache", "bar"), [(torch.int8, 0.05), (torch.float8_e4m3fn, 0.2)], ids=["int8", "fp8"])
+@pytest.mark.parametrize(("cache", "bar"), [(torch.int8, 0.08), (torch.float8_e4m3fn, 0.3)], ids=["int8", "fp8"])
 def test_an_eight_bit_cache_stays_near(cache, bar):
     tokens = prompt(5, 80)
     exact = tiny.expected_logits(tokens, KIND)[39:]
