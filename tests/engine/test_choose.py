@@ -153,5 +153,13 @@ def test_every_preset_or_a_smaller_one_fits_a_large_gpu(spec):
         assert name == "largest" or found == dims
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
+@pytest.mark.parametrize("preset", ["decode", "prefill", "odd", "largest"])
+def test_the_quick_bound_is_never_below_the_real_need(spec, preset):
+    inputs = spec.inputs(spec.presets[preset], spec.dtypes[0], "meta")
+    need = choose.need(spec, spec.presets[preset], spec.dtypes[0], H200).bytes
+    assert not choose._surely_fits(spec, inputs, H200, need - 1)
+
+
 def test_nearest_gives_up_where_even_the_lowest_has_no_room():
     assert choose.nearest_fitting(kernels.get("vector_add"), {"n": 64}, lambda dims: False) is None
