@@ -90,7 +90,8 @@ def _bench(case: Case, request: BenchRequest, peaks: Roofs) -> BenchResult:
     return BenchResult(
         ok=providers[TRITON].ok, choice=choose.as_choice(request, case.chosen, case.config, case.origin),
         providers=providers, bytes_moved=cost.bytes_moved, flops=cost.flops, roofs=peaks, bound=bound,
-        floor_us=floor_us, source=execute.source(job), note="; ".join(case.notes),
+        floor_us=floor_us, source=execute.source(job),
+        note="; ".join(filter(None, (*case.notes, host.busy() if job.device.type == "cpu" else ""))),
     )  # fmt: skip
 
 

@@ -73,6 +73,12 @@ def cpu_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def busy() -> str:
+    """Says so where other work keeps the cores from a CPU benchmark, else ""."""
+    load, cores = os.getloadavg()[0], cpu_cores()
+    return f"the host was busy (load {load:.1f} on {cores} cores): these times are noisy" if load > 1.5 * cores else ""
+
+
 @functools.cache
 def versions() -> dict[str, str]:
     import triton

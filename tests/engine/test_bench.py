@@ -203,6 +203,14 @@ def test_cpu_roofs_are_positive_and_finite(monkeypatch):
     assert all(math.isfinite(f) and f > 0 for f in figures) and found.copy_gbps < 10_000
 
 
+def test_a_busy_host_is_named_beside_cpu_times(monkeypatch):
+    monkeypatch.setattr(host.os, "getloadavg", lambda: (9.5, 0.0, 0.0))
+    monkeypatch.setattr(host, "cpu_cores", lambda: 4)
+    assert run().note == "the host was busy (load 9.5 on 4 cores): these times are noisy"
+    monkeypatch.setattr(host.os, "getloadavg", lambda: (4.0, 0.0, 0.0))
+    assert run().note == ""
+
+
 def test_host_names_the_device_and_its_versions():
     from playground.engine.messages import HostRequest
 
