@@ -90,6 +90,8 @@ def scatter(lo: Lowering, x: Reg, pointers: Reg, mask: Reg | None) -> None:
     call_void(b, name, x, pointers, literal(byte_size(x.elem), "i32"), mask)
 
 
-def call_void(b, name: str, *args: Reg) -> None:
-    b.declarations.add(f"declare void @{name}({', '.join(a.type for a in args)})")
+def call_void(b, name: str, *args: Reg, constants: int = 0) -> None:
+    """The first `constants` arguments are ones that the intrinsic wants written out."""
+    types = [a.type + " immarg" * (i < constants) for i, a in enumerate(args)]
+    b.declarations.add(f"declare void @{name}({', '.join(types)})")
     b.line(f"call void @{name}({', '.join(a.typed for a in args)})")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .emit import Reg
 from .ir import Value
-from .layout import Point
+from .layout import Point, memory_bytes
 
 if TYPE_CHECKING:
     from .lower import Lowering
@@ -26,7 +26,8 @@ def fill(lo: Lowering, value: Value, buffer: Reg, convert=None) -> None:
             x = convert(x) if convert else x
             lo.store_buffer_as(shape, buffer, x, point)
 
-        lo.nest(shape, dim, lo.width(shape, dim), body, value.cost)
+        registers = 2 if memory_bytes(value.type.element) <= 2 else 1
+        lo.nest(shape, dim, lo.width(shape, dim, registers), body, value.cost)
 
 
 def _fill_turned(lo: Lowering, value: Value, buffer: Reg, dim: int, convert) -> bool:

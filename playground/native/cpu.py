@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import llvmlite.binding as llvm
 
+from . import amx
 from .layout import Target
 
 _lock = threading.Lock()  # LLVM's global context takes one compilation at a time
@@ -34,7 +35,7 @@ class Cpu:
 
     @property
     def key(self) -> str:
-        return f"{self.name} {self.features}"
+        return f"{self.name} {self.features} {self.target}"
 
     @staticmethod
     def _describe(name: str | None) -> Target:
@@ -50,6 +51,7 @@ class Cpu:
             has_fma=avx2 or is_arm,
             has_f16c=avx2 or is_arm,
             has_scalef=wide,
+            has_tiles=not name and bool(host.get("amx-bf16")) and amx.is_permitted(),
         )
 
     def object_code(self, text: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from . import amx
 from .analysis import sinks_of
 from .buffers import fill
 from .elementwise import FLOATS, convert
@@ -25,8 +26,12 @@ TILE_VECTORS = 4  # 4 x 4 accumulators and 4 vectors of B stay within 32 registe
 
 @statement("tt.dot")
 def dot(lo: Lowering, op: Op) -> None:
-    left, right, _start = op.operands
+    left, right, _ = op.operands
     result = op.result
+    if amx.fits(lo, op):
+        result.buffer = _accumulator(lo, op, "f32")
+        amx.multiply(lo, op, result.buffer)
+        return
     acc = {"f64": "f64", "i32": "i32"}.get(result.type.element, "f32")
     a, b = (_operand(lo, v, acc) for v in (left, right))
     c = _accumulator(lo, op, acc)

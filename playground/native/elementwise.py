@@ -111,6 +111,8 @@ def _arith(b: Builder, op: Op, kind: str, source: str, element: str, args: list[
     if kind in _INTEGER:
         if kind in _DIVISIONS:
             args = [args[0], _safe_divisor(b, args[0], args[1], signed=kind.endswith("si"))]
+            if args[0].width > 1 and args[0].elem == "i32":
+                return _divide_vectors(b, kind, *args)
         return b.binary(_INTEGER[kind], *args)
     if kind in _INTEGER_INTRINSIC:
         return b.intrinsic(_INTEGER_INTRINSIC[kind], *args)
@@ -161,6 +163,14 @@ def _saturating(b: Builder, name: str, x: Reg, to: str) -> Reg:
     many = "" if x.width == 1 else f"v{x.width}"
     out = b.call(f"{name}.{many}{wide}.{many}{spell}", wide, x.width, x)
     return out if wide == to else b.cast("trunc", out, to)
+
+
+def _divide_vectors(b: Builder, kind: str, x: Reg, y: Reg) -> Reg:
+    """No CPU divides vectors of integers; the quotient of two 32-bit ones is exact by way of doubles."""
+    sign = "si" if kind.endswith("si") else "ui"
+    quotient = b.fdiv(*(b.cast(f"{sign}tofp", v, "double") for v in (x, y)))
+    whole = b.cast(f"fpto{sign}", quotient, "i32")
+    return whole if kind.startswith("div") else b.sub(x, b.mul(whole, y))
 
 
 def _safe_divisor(b: Builder, x: Reg, y: Reg, signed: bool) -> Reg:

@@ -52,6 +52,7 @@ class Target:
     has_fma: bool = True
     has_f16c: bool = True
     has_scalef: bool = False
+    has_tiles: bool = False  # AMX, for bf16
 
 
 @dataclass
@@ -65,3 +66,4 @@ class Program:
     work: int = 0  # an estimate of a program's elements, to choose threads by
     sites: list[tuple] = field(default_factory=list)  # what a report's number means
     prints: bool = False
+    uses_tiles: bool = False

@@ -24,7 +24,7 @@ from .induction import carry_scalars
 from .ir import Block, Function, Module, Op, Value
 from .layout import SCALAR, Point, Program, Target, memory_type, register_type
 from .registry import EXPRESSIONS, STATEMENTS, VIEWS, is_lazy
-from .strides import order_of, stride
+from .strides import is_wrapped_range, order_of, stride
 
 UNROLL_STEPS = 16
 UNROLL_COST = 1000  # in the units of registry.COSTS
@@ -41,6 +41,7 @@ class Lowering:
         self.b.has_scalef = target.has_scalef
         self.pending: list[Value] = []  # lazy values that may have to be put in a buffer
         self.tees: dict[Value, Reg] = {}  # values that the current loop also stores
+        self.runs: dict[Value, Reg] = {}  # buffers of wrapped ranges: do they not wrap?
         self.filled: list[Value] = []  # values put in a buffer since the current region began
         self.yields: list = []  # where the enclosing regions' yields go
         self.block_slots: dict[str, list] = {}
@@ -74,6 +75,7 @@ class Lowering:
         for value in self.filled:
             if not owns(value):
                 value.buffer = None
+                self.runs.pop(value, None)
         self.pending, self.filled = pending, filled
 
     def bind_block(self, block: Block) -> None:
@@ -304,6 +306,24 @@ class Lowering:
     def keep(self, value: Value, buffer: Reg) -> None:
         value.buffer = buffer
         self.filled.append(value)
+        if is_wrapped_range(value):
+            self._note_run(value)
+
+    def _note_run(self, value: Value) -> None:
+        """`(start + range) % n` is contiguous if its ends are as far apart as its length."""
+        elem, last = register_type(value.type.element), value.type.size - 1
+        ends = [self.b.load(elem, self.b.gep(elem, value.buffer, i)) for i in (0, last)]
+        self.runs[value] = self.b.icmp("eq", self.b.sub(ends[1], ends[0]), last)
+
+    def run_flag(self, pointer: Value, dim: int) -> Reg | None:
+        """Whether a pointer tensor is contiguous along `dim`, if its wrapped ranges tell."""
+        if stride(pointer, dim, known=dict.fromkeys(self.runs, 1)) != 1:
+            return None
+        flags = [self.runs[v] for v, _ in self.leaves(pointer) if v in self.runs]
+        total = flags[0]
+        for flag in flags[1:]:
+            total = self.b.and_(total, flag)
+        return total
 
     def buffers_wanted(self, values: list[Value]) -> bool:
         """Would evaluating these store shared values for later?"""

@@ -32,6 +32,13 @@ def load(lo: Lowering, op: Op, point: Point) -> Reg:
         address = lo.at(pointer, Point(point.index))
         mask = bounds.guard_run(lo, op, pointer, point, address, mask)
         return load_run(lo, element, address, point.width, mask, other)
+    flag = None if move is not None or lo.checked else lo.run_flag(pointer, point.dim)
+    if flag is not None:
+        return lo.b.choose(
+            flag,
+            lambda: load_run(lo, element, lo.at(pointer, Point(point.index)), point.width, mask, other),
+            lambda: gather(lo, element, lo.at(pointer, point), mask, other),
+        )
     pointers = lo.at(pointer, point)
     mask = bounds.guard(lo, op, pointer, point, pointers, mask)
     if move is not None:

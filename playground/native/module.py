@@ -11,6 +11,7 @@ threads of a launch share:
 
 from __future__ import annotations
 
+from . import amx
 from .bounds import REPORT
 from .control import COMMON_ARGUMENTS
 from .emit import Reg
@@ -73,7 +74,10 @@ def _driver(entry: Function, program: Program) -> str:
         passed.append(f"{elem} %{'bit' if elem == 'i1' else 'raw'}{i}")
     passed += [*COMMON_ARGUMENTS, "ptr %arena"]
     size = program.arena_bytes
-    return _DRIVER.format(
+    tiles, begin_tiles, end_tiles = amx.configure() if program.uses_tiles else ("", "", "")
+    return tiles + _DRIVER.format(
+        begin_tiles=begin_tiles,
+        end_tiles=end_tiles,
         loads="\n".join(loads),
         arguments=", ".join(passed),
         arena=f"call ptr @aligned_alloc(i64 64, i64 {size})" if size else "inttoptr i64 0 to ptr",
@@ -110,6 +114,7 @@ define void @run(ptr %job) #0 {{
   %grid_z = trunc i64 %depth to i32
 {loads}
   %arena = {arena}
+  {begin_tiles}
   br label %take
 take:
   %first = atomicrmw add ptr %job, i64 %chunk monotonic
@@ -136,6 +141,7 @@ done:
   %more = icmp slt i64 %following, %end
   br i1 %more, label %next, label %take
 finish:
+  {end_tiles}
   {free}
   ret void
 }}"""

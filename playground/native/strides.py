@@ -59,6 +59,14 @@ def stride(value: Value, dim: int, guess: bool = False, known: dict | None = Non
     return None
 
 
+def is_wrapped_range(value: Value) -> bool:
+    """`(start + range) % n`, by which kernels keep rows and columns inside a matrix."""
+    op = value.op
+    if op is None or op.name not in _REMAINDERS or len(value.type.shape) != 1:
+        return False
+    return stride(op.operands[0], 0) == 1 and stride(op.operands[1], 0) == 0
+
+
 def _arithmetic(op, dim: int, guess: bool, known: dict) -> int | None:
     x, y = (stride(v, dim, guess, known) for v in op.operands)
     if x is None or y is None:
