@@ -6,6 +6,7 @@ Pure: values in, HTML out. What a person typed is escaped here, and so is what a
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -164,10 +165,19 @@ def failed(message: str, nothing_ran: bool = True) -> str:
     """A request without a result. The engine's line is "what; remedy"; what is after the semicolon stands in bold."""
     what, _, remedy = message.partition("; ")
     did = "Nothing was run. " if nothing_ran else ""
+    nearest = NEAREST.fullmatch(remedy)
+    offer = ""
+    if nearest:  # the nearest shape that fits: one click away
+        offer = f'<button type="button" data-mend="{nearest[1]}" data-to="{nearest[2].replace(",", "")}">'
+        offer += f"Set {nearest[1]} to {nearest[2]} and run</button>"
     return (
         f'<section class="verdict failed" role="alert">{mark("failed")}<div class="say">'
-        f"<h2>{escape(_capital(what))}</h2><p>{did}<b>{escape(_sentence(remedy))}</b></p></div></section>"
+        f"<h2>{escape(_capital(what))}</h2><p>{did}<b>{escape(_sentence(remedy))}</b></p></div>{offer}</section>"
     )
+
+
+# The engine's remedy where a shape does not fit: "set rows to 3,906".
+NEAREST = re.compile(r"set (\w+) to ([\d,]+)")
 
 
 def _capital(text: str) -> str:

@@ -22,7 +22,8 @@ class Parts:
     def __init__(self, context: Context, bench: Bench):
         self.bench = bench
         with gr.Column(elem_classes="answer"):
-            self.banner = live.html(view.empty(what_run_brings(None)), elem_id="answer")
+            first = view.empty(what_run_brings(None))
+            self.banner = live.html(first, js_on_load=live.script("answer.js"), elem_id="answer")
             self.note = live.html("", elem_id="note", visible=False)
         with gr.Row(elem_classes="cols", visible=False, elem_id="here") as self.here:
             with gr.Column(scale=7, **HALF):

@@ -297,11 +297,22 @@ def _compiled(answer: Answer) -> list[Reason]:
     for launch in answer.resources.launches[:1]:
         spills = f"{launch.spills:,} B spilled" if launch.spills else "no spills"
         shared = f"{launch.shared_bytes / 1024:.3g} KB of shared memory" if launch.shared_bytes else "no shared memory"
-        loads = ", ".join(f"{n} × {name}" for name, n in list(launch.instructions.items())[:3])
+        loads = ", ".join(f"{launch.instructions[name]} × {name}" for name in _telling(launch.instructions)[:3])
         evidence = f"{spills}, {shared}, {words.count(launch.num_warps, 'warp')} on {launch.target}"
         claim = f"{launch.registers} registers a thread"
         found.append(Reason(claim, f"{evidence}{'; ' + loads if loads else ''}", answer.resources.source))
     return found
+
+
+# Instructions that say the most about a kernel's speed, first: its matrix products, and how it reaches memory.
+TELLING = ("wgmma", "tcgen05", "mma", "cp.async.bulk", "ld.global", "cp.async", "st.global")
+
+
+def _telling(instructions: Mapping[str, int]) -> list[str]:
+    rank = {
+        name: i for i, start in reversed(list(enumerate(TELLING))) for name in instructions if name.startswith(start)
+    }
+    return sorted(rank, key=lambda name: rank[name])
 
 
 def _config(run: RunResult) -> Reason:

@@ -55,7 +55,7 @@ def percent(share: float) -> str:
 
 def speedup(times: float) -> str:
     """Against eager: "3.6×", "12×", "0.42×"."""
-    return f"{times:.0f}×" if times >= 10 else f"{times:.1f}×" if times >= 1 else f"{times:.2g}×"
+    return f"{times:.0f}×" if times >= 10 else f"{times:.1f}×" if times >= 0.995 else f"{times:.2g}×"
 
 
 def ulps(value: float) -> str:

@@ -12,6 +12,7 @@ import threading
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from playground.engine.messages import EngineError, Failure
 from playground.settings import Settings
 from tests.ui.fake_engine import FakeEngine
 
@@ -115,6 +116,32 @@ def test_touch_targets_are_large_enough(page, base):
       .filter(e => e.type !== 'radio' && e.role !== 'combobox')  // their labels and boxes take the touch
       .map(e => e.outerHTML.slice(0, 90))""")
     assert small == []
+
+
+class Small(FakeEngine):
+    """A host with room for 12 rows."""
+
+    def stream(self, request, cancel):
+        if request.dims.get("rows", 0) > 12:
+            message = "rows=4,096, n=3,000 needs 9 GiB, and 1 GiB are free; set rows to 12"
+            raise EngineError(Failure(kind="input", message=message, argument="rows"))
+        return super().stream(request, cancel)
+
+
+def test_the_nearest_shape_that_fits_is_one_click_away(chrome):
+    demo, address = served(Small())
+    page = chrome.new_page()
+    try:
+        page.goto(f"{address}/?kernel=add_rms_norm&rows=4096&n=3000")
+        page.wait_for_selector("#chips .chip")
+        page.click("#run")
+        page.click("#answer >> text=Set rows to 12 and run")
+        page.wait_for_selector("#answer .verdict.right")
+        assert page.get_by_label("rows", exact=True).input_value() == "12"
+        assert page.get_by_label("n", exact=True).input_value() == "3000"
+    finally:
+        page.close()
+        demo.close(verbose=False)
 
 
 def test_a_run_in_progress_has_stop_in_runs_place_and_no_old_answer(chrome):

@@ -62,6 +62,11 @@ def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visi
         plain = form.lenient(context, *values[:-3], form.NO_CASE, *values[-2:])
         return form.fill(context, form.with_case(context, plain, event.kind, event.name))
 
+    def mend(event: gr.EventData, *values: Any) -> list[Any]:
+        names = [d.name for d in get(values[0]).dims]
+        sizes = [event.size if i < len(names) and names[i] == event.dim else v for i, v in enumerate(values[1:-5])]
+        return form.fill(context, form.lenient(context, values[0], *sizes, *values[-5:]))
+
     def stop(request: gr.Request) -> None:
         context.jobs.stop(request.session_hash or "")
 
@@ -71,6 +76,7 @@ def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visi
     given = [visits.visit, *bench.inputs]
     bench.run.click(run, given, outputs, js=TO_RUN, **LONG)
     chips.pick(pick, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **LONG)
+    parts.banner.mend(mend, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **LONG)
     bench.stop.click(stop, None, None, **form.FAST)
     gr.on([bench.kernel.change, bench.case.change], offered, bench.inputs, chips, **form.FAST)
 
@@ -103,7 +109,7 @@ def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) 
             if only_progress and time.monotonic() - drawn_at < BETWEEN:
                 continue
             drawn_at = time.monotonic()
-            visit = visit if new.progress else visit.added(new)
+            visit = visit.added(new) if new.run and not new.progress else visit
             yield shows(new, visit)
     except EngineError as error:
         yield shows(Answer(asked, failure=error.failure), visit)
