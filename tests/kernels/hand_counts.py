@@ -46,4 +46,6 @@ HAND_COUNTS = {
     ),
     # x of 3 x 7, a weight of 5 x 7, 5 biases; 3 x 5 answers of 7 products and 7 sums (the bias being one of them).
     "linear": ({"m": 3, "n": 5, "k": 7}, "float32", (21 + 35 + 5) * 4, 15 * 4, 15 * 7 * 2),
+    # 3 rows of 5 logits; an int64 id each; a difference, an exponential and a product for each logit.
+    "sample": ({"rows": 3, "vocab": 5, "top_k": 2}, "float32", 15 * 4, 3 * 8, 3 * 15),
 }
