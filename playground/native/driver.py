@@ -46,7 +46,7 @@ def benchmark(call, quantiles=None, repeats: int = 7, **_):
     """Milliseconds: the quantiles asked for, or the median."""
     call()
     times = []
-    for _ in range(repeats):
+    for _turn in range(repeats):
         start = time.perf_counter()
         call()
         times.append((time.perf_counter() - start) * 1e3)

@@ -11,7 +11,7 @@ import math
 import re
 
 from . import runtime
-from .emit import Builder, Reg, literal
+from .emit import Builder, Reg, constant_of, literal
 from .errors import Unsupported
 from .ir import Op
 from .layout import Point, memory_type, register_type
@@ -175,7 +175,7 @@ def _divide_vectors(b: Builder, kind: str, x: Reg, y: Reg) -> Reg:
 
 def _safe_divisor(b: Builder, x: Reg, y: Reg, signed: bool) -> Reg:
     """x86 traps where a GPU gives some number: divide by 1 there."""
-    if re.fullmatch(r"-?\d+|splat \(i\d+ -?\d+\)", y) and re.search(r"-?\d+\)?$", y)[0].strip(")") not in ("0", "-1"):
+    if constant_of(y) not in (None, 0, -1):
         return y
     bad = b.icmp("eq", y, 0)
     if signed:

@@ -20,6 +20,8 @@ class Reg(str):
     """A register's name, or a constant, with the type of its elements."""
 
     __slots__ = ("elem", "width")
+    elem: str
+    width: int
 
     def __new__(cls, name: str, elem: str, width: int = 1):
         self = super().__new__(cls, name)
@@ -52,6 +54,12 @@ def literal(value, elem: str, width: int = 1) -> Reg:
     else:
         text = "null" if elem == "ptr" else str(int(value))
     return Reg(text if width == 1 else f"splat ({elem} {text})", elem, width)
+
+
+def constant_of(x: Reg) -> int | None:
+    """The integer that a constant holds, in every lane; None for anything else."""
+    text = x.removeprefix(f"splat ({x.elem} ").removesuffix(")")
+    return int(text) if text.removeprefix("-").isdigit() else None
 
 
 class Builder:

@@ -1,6 +1,7 @@
 """The small IR that `parse` builds from Triton's TTIR and the lowering reads.
 
-It holds ops, values, blocks and types, and nothing that is LLVM's. It is not a
+It holds ops, values, blocks and types; of LLVM's only the register that the
+lowering gave a value. It is not a
 verifier: the text comes from Triton, which has verified it already.
 """
 
@@ -9,6 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+from .emit import Reg
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Value:
     """One SSA value, and what the lowering learns about it."""
 
     type: Type
-    op: Op | None  # None for a block's argument
+    op: Any  # the Op; None for a block's argument
     number: int  # which result of `op`, or which argument of `block`
     block: Block
     users: list[Op] = field(default_factory=list)
@@ -49,8 +53,8 @@ class Value:
     cost: int = 1
     shared: bool = False
     # Set by the lowering: a scalar's register, or the buffer a tensor was put in.
-    reg: object = None
-    buffer: object = None
+    reg: Reg | None = None
+    buffer: Any = None  # the Reg of a pointer
 
 
 @dataclass(eq=False, repr=False)
@@ -58,7 +62,7 @@ class Op:
     """One operation. `words` are its bare words (a predicate, an axis letter)."""
 
     name: str
-    block: Block | None
+    block: Block  # none for the pseudo op that holds a function's body
     words: list[str] = field(default_factory=list)
     attrs: dict[str, str] = field(default_factory=dict)
     text: str = ""
@@ -79,7 +83,7 @@ class Op:
 @dataclass(eq=False, repr=False)
 class Block:
     parent: Op
-    label: str | None = None
+    label: str = ""
     args: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
 

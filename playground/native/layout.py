@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .emit import Reg, byte_size
 
@@ -35,8 +35,8 @@ class Point(NamedTuple):
     of `width` elements that starts there.
     """
 
-    index: tuple[Reg, ...]
-    dim: int | None = None
+    index: tuple[Reg, ...]  # type: ignore[assignment]  # the name hides tuple.index, which nothing here needs
+    dim: Any = None  # an int where width is more than 1
     width: int = 1
 
 

@@ -13,7 +13,9 @@ control and report; they register themselves, and this module knows none.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import contextmanager
+from typing import NoReturn
 
 from .access import gather
 from .analysis import analyse, must_force
@@ -32,7 +34,7 @@ LOOP_GUESS = 8  # how often a loop of unknown length is taken to run, for `work`
 
 
 class Lowering:
-    """Lowers one function. `functions` maps the callees already lowered."""
+    """Lowers one function."""
 
     def __init__(self, module: Module, target: Target, program: Program, checked: bool):
         self.module, self.target, self.program, self.checked = module, target, program, checked
@@ -47,7 +49,7 @@ class Lowering:
         self.block_slots: dict[str, list] = {}
         self.prefix = ""
         self.multiplier = 1
-        self.callee = None  # name -> symbol; lowers a function the first time
+        self.callee: Callable[[str], str]  # a function's symbol; lowers it the first time
 
     # -- statements
 
@@ -125,7 +127,7 @@ class Lowering:
             if inside or (later and (leaves_block or (is_load and op.has_effect))):
                 self.materialise(value)
 
-    def unsupported(self, op: Op, why: str = "has no meaning on a CPU"):
+    def unsupported(self, op: Op, why: str = "has no meaning on a CPU") -> NoReturn:
         file, line = self.module.where(op)
         raise Unsupported(f"{op.name} {why} ({file}:{line})")
 

@@ -14,7 +14,7 @@ from .registry import statement
 
 
 def _text(op: Op) -> str:
-    return re.search(r'"((?:[^"\\]|\\.)*)"', op.text)[1]
+    return op.text.split('"', 1)[1].rsplit('"', 1)[0]
 
 
 @statement("tt.assert")

@@ -61,6 +61,14 @@ def parse_module(text: str) -> Module:
     return _Parser(text).module()
 
 
+def _match(pattern: str, text: str) -> re.Match:
+    """A match that has to be there: otherwise this is no TTIR that we know."""
+    found = re.match(pattern, text)
+    if found is None:
+        raise ValueError(f"not understood: {text}")
+    return found
+
+
 class _Parser:
     """Walks the lines once. Regions are read by recursion."""
 
@@ -77,7 +85,7 @@ class _Parser:
         self.at = 0
         self.positions = count(1)
         self.closer = ""
-        self.closer_location = None
+        self.closer_location: str | None = None
 
     def module(self) -> Module:
         functions = {}
@@ -114,7 +122,7 @@ class _Parser:
         return best
 
     def _function(self, head: re.Match) -> Function:
-        body = Op("func", None)
+        body = Op("func", None)  # type: ignore[arg-type]
         args = []
         for arg in split_commas(head[3]):
             name, type_text = arg.split(": ", 1)
@@ -180,7 +188,7 @@ class _Parser:
     def _op(self, line: str, location: str | None, block: Block, env: dict) -> None:
         named = re.match(r"(%[\w.$-]+(?:, %[\w.$-]+)*)(?::\d+)? = (.*)", line)
         names, text = (named[1], named[2]) if named else (None, line)
-        op = Op(re.match(r'"?([\w.]+)"?', text)[1], block, text=text, location=location)
+        op = Op(_match(r'"?([\w.]+)"?', text)[1], block, text=text, location=location)
         block.ops.append(op)
         op.position = next(self.positions)
         op.has_effect = op.name in _EFFECTS
@@ -204,7 +212,7 @@ class _Parser:
         return parse_types(self.closer.rsplit(" -> ", 1)[1])
 
     def _for(self, op: Op, env: dict) -> list[Type]:
-        head = re.match(
+        head = _match(
             r"scf\.for (unsigned )?(%\S+) = (%\S+) to (%\S+) step (%\S+)"
             r"(?: iter_args\((.*?)\) -> \((.*?)\))?\s*(?:: (\S+))?\s*\{",
             op.text,
@@ -220,7 +228,7 @@ class _Parser:
         return types
 
     def _if(self, op: Op, env: dict) -> list[Type]:
-        head = re.match(r"scf\.if (%\S+)(?: -> \((.*)\))? \{", op.text)
+        head = _match(r"scf\.if (%\S+)(?: -> \((.*)\))? \{", op.text)
         self._use(op, [head[1]], env)
         op.regions = [self._region(op, env)]
         if self.closer.startswith("} else"):
@@ -229,7 +237,7 @@ class _Parser:
         return parse_types(head[2]) if head[2] else []
 
     def _while(self, op: Op, env: dict) -> list[Type]:
-        head = re.match(r"scf\.while(?: \((.*?)\))? : \((.*?)\) -> (.*) \{", op.text)
+        head = _match(r"scf\.while(?: \((.*?)\))? : \((.*?)\) -> (.*) \{", op.text)
         carried = [pair.split(" = ") for pair in split_commas(head[1] or "")]
         inputs = parse_types(head[2]) if head[2] else []
         self._use(op, [init for _, init in carried], env)
@@ -250,7 +258,7 @@ class _Parser:
 
     @staticmethod
     def _result_types(op: Op, signature: str) -> list[Type]:
-        first = op.operands[0].type if op.operands else None
+        first = op.operands[0].type if op.operands else parse_type("none")
         if op.name == "tt.load":
             return [Type(first.shape, first.pointee, first.is_tensor)]
         if op.name in ("arith.cmpi", "arith.cmpf"):

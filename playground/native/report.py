@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -13,7 +14,7 @@ from .errors import DeviceAssertError, OutOfBounds
 WORDS = 8
 
 
-def tensors_of(names, bound) -> list[tuple[str, object]]:
+def tensors_of(names, bound) -> list[tuple[str, Any]]:
     """Every tensor among the arguments, by name, in the order of the kernel's pointers."""
     found = []
 
