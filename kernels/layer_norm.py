@@ -137,7 +137,7 @@ def plan(inputs, config, target):
 
 
 def configs(inputs, target):
-    return row_configs(inputs["x"], target)
+    return row_configs(inputs["x"], target, block_m=2, columns_per_warp=1024, max_warps=8)
 
 
 def cost(inputs):

@@ -22,9 +22,9 @@ def copy_rows_kernel(
     x_ptr, out_ptr, n_rows, n_cols, stride_xm, stride_xn, stride_om, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
 ):  # fmt: skip
     n_blocks = tl.cdiv(n_cols, BLOCK_N)
-    pid = tl.program_id(0).to(tl.int64)
-    rows = pid // n_blocks * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
-    cols = pid % n_blocks * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
+    pid = tl.program_id(0)
+    rows = (pid // n_blocks).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
+    cols = (pid % n_blocks).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
     mask = (rows < n_rows) & (cols < n_cols)
     tl.store(
         out_ptr + rows * stride_om + cols, tl.load(x_ptr + rows * stride_xm + cols * stride_xn, mask=mask), mask=mask

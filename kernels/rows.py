@@ -30,17 +30,23 @@ def vector_width(*sizes: int) -> int:
     return math.gcd(16, *sizes)
 
 
-def row_configs(x: torch.Tensor, target: Target) -> Iterator[Config]:
+def row_configs(
+    x: torch.Tensor, target: Target, block_m: int = 1, columns_per_warp: int = 512, max_warps: int = 16
+) -> Iterator[Config]:
     """{"BLOCK_M", "BLOCK_N"} configs for x [..., n], n up to MAX_BLOCK; the first is the default.
 
-    A row wider than BLOCK_N is the kernel's own affair: it loops.
+    block_m, columns_per_warp, max_warps: what suits the kernel where there are rows enough to fill the GPU several
+    times over, measured on an H200. Few rows are spread over as many warps as have work. A row wider than BLOCK_N is
+    the kernel's own affair: it loops.
     """
     n_rows, n_cols = math.prod(x.shape[:-1]), x.shape[-1]
     block_n = min(next_power_of_2(n_cols), MAX_BLOCK)
+    if n_rows < 8 * target.num_sms:
+        block_m, columns_per_warp, max_warps = 1, 512, 16
     # A short row does not fill a program: several share one, as long as enough programs remain.
-    block_m = max(1, min(1024 // block_n, n_rows // (4 * target.num_sms)))
-    block_m = next_power_of_2(block_m + 1) // 2
-    warps = min(max(block_m * block_n // 512, 1), 16)
+    sharing = min(1024 // block_n, n_rows // (4 * target.num_sms))
+    block_m = next_power_of_2(max(block_m, sharing) + 1) // 2
+    warps = min(max(block_m * block_n // columns_per_warp, 1), max_warps)
     default = Config({"BLOCK_M": block_m, "BLOCK_N": block_n}, warps)
     yield default
     for rows in (1, 2, 4, 8):

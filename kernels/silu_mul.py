@@ -39,10 +39,10 @@ def silu_mul_kernel(
     stride_gm, stride_um = aligned(stride_gm, VECTOR), aligned(stride_um, VECTOR)
     n_cols = aligned(n_cols, VECTOR)
     # All blocks of all rows lie on grid axis 0: axes 1 and 2 end at 65,535.
-    pid = tl.program_id(0).to(tl.int64)
+    pid = tl.program_id(0)
     n_blocks = tl.cdiv(n_cols, BLOCK)
-    row = pid // n_blocks
-    cols = (pid % n_blocks) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    row = (pid // n_blocks).to(tl.int64)  # divided first: a 64-bit division costs as much as all the rest
+    cols = (pid % n_blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     mask = cols < n_cols
     gate = tl.load(gate_ptr + row * stride_gm + cols * stride_gn, mask=mask).to(tl.float32)
     up = tl.load(up_ptr + row * stride_um + cols * stride_un, mask=mask).to(tl.float32)
