@@ -137,24 +137,30 @@ def throughput(
     return fig
 
 
+# Marks of an axis of sizes within a factor of 1000, coarse first; the first that gives three is taken.
+TICKS = ((1,), (1, 10, 100), (1, 2, 5, 10, 20, 50, 100, 200, 500), tuple(range(1, 1000)))
+
+
 def _ticks(sizes: Sequence[float], in_bytes: bool) -> dict[str, Any]:
-    """Up to six powers of two or ten with units, and a range that leaves the outermost marks room."""
-    low, high = min(sizes), max(sizes)
-    span = [math.log10(low) - 0.06, math.log10(high) + 0.06] if high > low else [math.log10(low) - 0.5] * 2
-    if high == low:
-        span[1] += 1
-    base = 1000.0 if in_bytes else 10.0
-    first, last = math.ceil(math.log(10 ** span[0], base)), math.floor(math.log(10 ** span[1], base) + 1e-9)
-    values = [base**k for k in range(first, last + 1)]
-    if len(values) < 4:  # a short range: also 10 and 100, or 2 and 5
-        between = (1, 10, 100) if in_bytes else (1, 2, 5)
-        values = [base**k * m for k in range(first - 1, last + 1) for m in between]
-    values = [v for v in values if span[0] <= math.log10(v) <= span[1]] or [low]
-    values = values[:: max(1, math.ceil(len(values) / 7))]
-    texts = [
-        words.text(v, words.BYTES).replace(".00", "").replace(".0 ", " ") if in_bytes else f"{v:,.0f}" for v in values
-    ]
+    """Round sizes with units, seven at most, and a range that leaves the outermost marks room."""
+    low, high = math.log10(min(sizes)), math.log10(max(sizes))
+    room = 0.06 if high > low else 0.5
+    span = [low - room, high + room]
+    found = [marks for steps in TICKS if len(marks := _inside(span, steps)) > 2] or [[min(sizes)]]
+    values = found[0][:: math.ceil(len(found[0]) / 7)]
+    texts = [_size(v) if in_bytes else f"{v:,.0f}" for v in values]
     return {"tickvals": values, "ticktext": texts, "range": span}
+
+
+def _inside(span: Sequence[float], steps: Sequence[int]) -> list[float]:
+    powers = range(math.floor(span[0] / 3), math.ceil(span[1] / 3) + 1)
+    marks = [1000.0**power * step for power in powers for step in steps]
+    return [mark for mark in marks if span[0] <= math.log10(mark) <= span[1]]
+
+
+def _size(size: float) -> str:
+    unit, of = words.unit_for(size, words.BYTES)
+    return f"{size / of:g} {unit}"
 
 
 def run_bars(rows: Sequence[tuple[str, Bar]]) -> go.Figure:

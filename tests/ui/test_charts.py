@@ -60,6 +60,12 @@ def test_ticks_are_round_sizes_with_units_inside_the_range():
     assert axis.ticktext == ("10 KB", "100 KB", "1 MB", "10 MB", "100 MB")
 
 
+def test_a_short_sweep_has_marks_too():
+    sizes = [12_288.0, 49_152.0, 196_608.0, 786_432.0]
+    axis = charts.throughput(sizes, "bytes moved", [charts.Line("Triton", sizes)], sizes, "copy", False).layout.xaxis
+    assert axis.ticktext == ("20 KB", "50 KB", "100 KB", "200 KB", "500 KB")
+
+
 @pytest.mark.parametrize("sizes", [[1024.0], [1000.0, 1001.0], [1.0, 2.0**40]])
 def test_any_range_of_sizes_has_ticks(sizes):
     fig = charts.throughput(sizes, "bytes moved", [charts.Line("Triton", sizes)], sizes, "copy ceiling", False)
