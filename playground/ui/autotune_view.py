@@ -1,0 +1,383 @@
+"""A sweep over configs as the page shows it: the answer, a grid, lines over every choice, a table, and exports.
+
+Pure: engine results in, HTML, figures and text out. Times of this device and recorded ones are never in one picture.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import plotly.graph_objects as go
+
+from playground.engine.messages import ConfigChoice, Source
+from playground.engine.sweep_messages import ConfigResult, SweepResult
+from playground.ui import charts, panels, words
+from playground.ui.theme import GROUND, INK, MUTED, PROVIDERS
+
+STEPS = (0, 20, 40, 76, 88, 100)  # percent of --hot; between 40 and 76 neither ink reaches 4.5:1
+WARPS, STAGES = "num_warps", "num_stages"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a picture shows of a config. less: whether less is better. source: of SweepResult."""
+
+    name: str
+    unit: str
+    of: Callable[[ConfigResult], float | None]
+    source: Callable[[SweepResult], Source | None]
+    less: bool = True
+
+
+MEASURES = {
+    m.name: m
+    for m in (
+        Measure("time here", "µs", lambda c: c.us.p50 if c.us and c.ok else None, lambda s: s.source),
+        Measure("time recorded", "µs", lambda c: c.recorded_us.p50 if c.recorded_us else None, lambda s: s.recorded),
+        Measure("registers", "a thread", lambda c: c.registers, lambda s: s.compiled),
+        Measure("shared memory", "bytes", lambda c: c.shared_bytes, lambda s: s.compiled),
+        Measure(
+            "occupancy", "%", lambda c: None if c.occupancy is None else 100 * c.occupancy, lambda s: s.compiled, False
+        ),
+    )
+}
+
+
+def shown_first(result: SweepResult) -> str:
+    """The measure to begin with: this device's time, else the recorded one, else registers."""
+    return next((name for name, m in MEASURES.items() if any(m.of(c) is not None for c in result.configs)), "registers")
+
+
+# Axes
+
+
+def value(config: ConfigChoice, axis: str) -> int | None:
+    return {WARPS: config.num_warps, STAGES: config.num_stages}.get(axis, config.meta.get(axis))
+
+
+def axes(result: SweepResult) -> list[str]:
+    """The choices that vary over the configs, those with most values first; num_warps among them always."""
+    names = list(dict.fromkeys(name for c in result.configs for name in c.config.meta))
+    counts = {a: len({value(c.config, a) for c in result.configs}) for a in (*names, WARPS, STAGES)}
+    varying = [a for a in counts if counts[a] > 1]
+    return sorted(varying, key=lambda a: -counts[a]) or [WARPS]
+
+
+def first_axes(result: SweepResult) -> tuple[str, str]:
+    """(across, down): warps across, and down what varies most beside them."""
+    found = axes(result)
+    across = WARPS if WARPS in found else found[0]
+    return across, next((a for a in found if a != across), across)
+
+
+# The answer
+
+
+def banner(result: SweepResult) -> str:
+    """Which config wins and by how much, what failed, and what the sweep cost."""
+    tried = [c for c in result.configs if c.tried]
+    wrong = sum(c.ok is False for c in tried)
+    unable = sum(bool((c.failure and c.ok is not False) or (c.refusal and c.us is None)) for c in tried)
+    counted = [f"{len(tried)} of {len(result.configs)} configs tried"]
+    counted += [f"{wrong} wrong, and never chosen"] if wrong else []
+    counted += [f"{unable} could not run"] if unable else []
+    detail = "; ".join(counted) + "."
+    if result.best is None:
+        headline = "Compiled, and not timed" if any(c.registers for c in tried) else "No config has a time"
+        return panels.verdict(
+            "code" if any(c.registers for c in tried) else "unknown", headline, detail, result.compiled
+        )
+    best = result.configs[result.best]
+    assert best.us is not None and result.source is not None
+    headline = best.config.label
+    if result.best == result.default:
+        headline += ": the default is the fastest"
+    elif result.speedup:
+        headline += f": {words.speedup(result.speedup)[:-1]} times as fast as the default"
+    number, unit = words.quantity(best.us.p50, words.MICROSECONDS)
+    default = result.configs[result.default] if result.default is not None else None
+    items = [
+        panels.Stat(number, unit, "best", f"default {words.text(default.us.p50, words.MICROSECONDS)}"
+                    if default and default.us else ""),
+        panels.Stat(words.digits(result.seconds), "s", "tuning took",
+                    f"repaid after {result.calls_to_repay:,} calls" if result.calls_to_repay else ""),
+    ]  # fmt: skip
+    return panels.verdict("right", headline, detail, result.source, panels.stats(items, result.source))
+
+
+# The grid
+
+
+def grid(result: SweepResult, measure: str, across: str, down: str) -> str:
+    """A table over two choices; where several configs share a cell, the best of them, and how many there are."""
+    m = MEASURES[measure]
+    xs, ys = (sorted({v for c in result.configs if (v := value(c.config, a)) is not None}) for a in (across, down))
+    if across == down:
+        ys = [0]
+    known = [figure for c in result.configs if (figure := m.of(c)) is not None]
+    if not xs or not ys:
+        return ""
+    scale = _scale(known, m.less)
+    best = (min if m.less else max)(known, default=None)
+
+    def cell(x: int, y: int) -> str:
+        here = [
+            c for c in result.configs if value(c.config, across) == x and (across == down or value(c.config, down) == y)
+        ]
+        return _cell(here, m, scale, best)
+
+    head = "".join(f"<th scope=col>{x:,}</th>" for x in xs)
+    body = "".join(
+        f"<tr><th scope=row>{'' if across == down else f'{y:,}'}</th>{''.join(cell(x, y) for x in xs)}</tr>" for y in ys
+    )
+    corner = escape(across) + " →" + ("" if across == down else f"<br>{escape(down)} ↓")
+    better = "the faster" if m.unit == "µs" else "the fewer" if m.less else "the more"
+    return (
+        f'<div class="heat" tabindex="0" role="region" aria-label="{escape(measure)} over {escape(across)} and '
+        f'{escape(down)}"><table><caption>{escape(measure)}, {m.unit}; the stronger the colour, {better}</caption>'
+        f'<thead><tr><th class="corner">{corner}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _scale(known: Sequence[float], less: bool) -> Callable[[float], int]:
+    """A value to its step of colour, on a log scale, since configs differ by factors."""
+    low, high = (math.log(max(f(known), 1e-9)) for f in (min, max)) if known else (0.0, 0.0)
+
+    def step(v: float) -> int:
+        share = (math.log(max(v, 1e-9)) - low) / ((high - low) or 1)
+        return STEPS[min(5, int(6 * (1 - share if less else share)))]
+
+    return step
+
+
+def _cell(here: list[ConfigResult], m: Measure, scale: Callable[[float], int], best: float | None) -> str:
+    if not here:
+        return '<td class="none"></td>'
+    valued = [(v, c) for c in here if (v := m.of(c)) is not None]
+    if not valued:
+        return _blank(here[0])
+    v, config = (min if m.less else max)(valued, key=lambda pair: pair[0])
+    heat = scale(v)
+    is_best = v == best
+    more = f"<small>of {len(here)}</small>" if len(here) > 1 else ""
+    star = '<b class="star">best</b>' if is_best and m.unit == "µs" else ""
+    return (
+        f'<td class="{"best" if is_best and star else ""}" style="--heat:{heat}%" data-hot="{int(heat > 50)}" '
+        f'title="{escape(config.config.label)}">{words.digits(v)}{star}{more}</td>'
+    )
+
+
+def _blank(config: ConfigResult) -> str:
+    if not config.tried:
+        return '<td class="none" title="not tried yet">·</td>'
+    if config.ok is False:
+        return f'<td class="wrong" title="{escape(config.failure or "wrong answer")}">wrong</td>'
+    why = config.failure or config.refusal or "no figure"
+    return f'<td class="failed" title="{escape(why)}">{escape(short(why))}</td>'
+
+
+def short(why: str) -> str:
+    """A reason in a word or two, for a cell."""
+    for sign, word in (
+        ("shared memory", "shared mem."), ("registers", "registers"), ("does not compile", "no compile"),
+        ("longer than", "too slow"), ("wait for each other", "GPU only"), ("out of memory", "memory"),
+    ):  # fmt: skip
+        if sign in why:
+            return word
+    return "failed"
+
+
+# Every choice at once
+
+
+def parallel(result: SweepResult, measure: str) -> go.Figure | None:
+    """Parallel coordinates as plain lines: themeable, and without WebGL. None where fewer than two configs have it."""
+    m = MEASURES[measure]
+    chosen = [a for a in axes(result)[:5] if all(value(c.config, a) is not None for c in result.configs if m.of(c))]
+    good = sorted((c for c in result.configs if m.of(c) is not None), key=lambda c: -(m.of(c) or 0))
+    if len(good) < 2 or not chosen:
+        return None
+    best = good[-1] if m.less else good[0]
+    columns = [*chosen, measure]
+
+    def raw(c: ConfigResult, column: str) -> float:
+        v = m.of(c) if column == measure else value(c.config, column)
+        return math.log2(max(float(v or 0), 1e-3))
+
+    spans = {a: (min(raw(c, a) for c in good), max(raw(c, a) for c in good)) for a in columns}
+
+    def place(c: ConfigResult, column: str) -> float:
+        low, high = spans[column]
+        return (raw(c, column) - low) / ((high - low) or 1)
+
+    fig = _empty_parallel(columns, m)
+    for c in [*(c for c in good if c is not best), best]:
+        top = c is best
+        fig.add_scatter(
+            x=list(range(len(columns))), y=[place(c, a) for a in columns], mode="lines", opacity=1 if top else 0.75,
+            line={"color": PROVIDERS["Triton"] if top else MUTED, "width": 4 if top else 1.2},
+            hovertemplate=f"{escape(c.config.label)}<br>{words.digits(m.of(c) or 0)} {m.unit}<extra></extra>",
+        )  # fmt: skip
+    for i, a in enumerate(columns):
+        fig.add_shape(type="line", x0=i, x1=i, y0=0, y1=1, line={"color": INK, "width": 1.5})
+        _ticks(fig, i, a, good, place, m if a == measure else None)
+    return fig
+
+
+def _empty_parallel(columns: list[str], m: Measure) -> go.Figure:
+    titles = [f"{a}, {m.unit}" if a == columns[-1] else a for a in columns]
+    return charts.figure(
+        360,
+        xaxis={
+            "tickvals": list(range(len(columns))), "ticktext": titles, "side": "top", "showgrid": False,
+            "showline": False, "ticks": "", "ticklabeloverflow": "allow", "range": [-0.3, len(columns) - 0.55],
+        },
+        yaxis={"visible": False, "range": [-0.06, 1.06]}, showlegend=False,
+    )  # fmt: skip
+
+
+def _ticks(fig: go.Figure, i: int, column: str, good: list[ConfigResult], place, measure: Measure | None) -> None:
+    """Names the values of one axis: each of them where they are few, both ends of a measure."""
+    if measure:
+        ends = [min(good, key=lambda c: measure.of(c) or 0), max(good, key=lambda c: measure.of(c) or 0)]
+        named = [(place(c, column), words.digits(measure.of(c) or 0)) for c in ends]
+    else:
+        named = list(
+            {value(c.config, column): (place(c, column), f"{value(c.config, column):,}") for c in good}.values()
+        )
+    for y, text in named:
+        fig.add_annotation(
+            x=i, y=y, text=text, showarrow=False, xanchor="left", xshift=6, bgcolor=GROUND, borderpad=1,
+            font={"size": 13, "color": INK},
+        )  # fmt: skip
+
+
+# The table
+
+
+def table(result: SweepResult) -> str:
+    """Every config, the fastest first, with its resources or the reason why it has none."""
+    order = sorted(range(len(result.configs)), key=lambda i: _order(result.configs[i]))
+    heads = (
+        "config",
+        "",
+        "µs here",
+        "µs recorded",
+        "registers",
+        "spills",
+        "shared, bytes",
+        "occupancy, %",
+        "first call, ms",
+    )
+    optional = {"spills", "shared, bytes", "first call, ms", "occupancy, %"}
+    head = "".join(f"<th scope=col{' class=opt' if h in optional else ''}>{escape(h)}</th>" for h in heads)
+    body = "".join(_row(result, i) for i in order)
+    return (
+        '<div class="scroll tall" tabindex="0" role="region" aria-label="All configs"><table class="fig configs">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _order(c: ConfigResult) -> tuple:
+    best = c.us.p50 if c.us and c.ok else math.inf
+    return best, c.recorded_us.p50 if c.recorded_us else math.inf, not c.tried
+
+
+def _row(result: SweepResult, i: int) -> str:
+    c = result.configs[i]
+    tags = [word for word, at in (("best", result.best), ("default", result.default)) if at == i]
+    said = "".join(f'<small class="tag">{t}</small>' for t in tags)
+    why = c.failure or (c.refusal if c.us is None else None)
+    judged = panels.mark("right" if c.ok else "wrong") if c.ok is not None else ""
+    first = f'<tr class="{"ours" if i == result.best else ""}"><th scope=row>{escape(c.config.label)}{said}</th>'
+    if why:
+        return f'{first}<td class="v">{judged}</td><td class="why" colspan="7">{escape(why)}</td></tr>'
+    figures = (
+        (words.digits(c.us.p50) if c.us else "", ""),
+        (words.digits(c.recorded_us.p50) if c.recorded_us else "", ""),
+        (_whole(c.registers), ""),
+        (_whole(c.spills), "opt"),
+        (_whole(c.shared_bytes), "opt"),
+        ("" if c.occupancy is None else words.percent(c.occupancy), "opt"),
+        (words.digits(1e3 * c.first_seconds) if c.first_seconds else "", "opt"),
+    )
+    cells = "".join(f'<td class="{kind}">{text}</td>' for text, kind in figures)
+    return f'{first}<td class="v">{judged}</td>{cells}</tr>'
+
+
+def _whole(n: int | None) -> str:
+    return "" if n is None else f"{n:,}"
+
+
+# The winner over sizes
+
+
+def winner_map(points: Sequence[SweepResult], dim: str) -> str:
+    """Configs down, sizes across: each time as a multiple of that size's best, so that the winner's move shows."""
+    labels = list(dict.fromkeys(c.config.label for p in points for c in p.configs if c.ok and c.us))
+    head = "".join(f"<th scope=col>{p.choice.dims[dim]:,}</th>" for p in points)
+
+    def cell(p: SweepResult, label: str) -> str:
+        timed = {c.config.label: c.us.p50 for c in p.configs if c.ok and c.us}
+        if label not in timed:
+            return '<td class="none"></td>'
+        times = timed[label] / min(timed.values())
+        heat = STEPS[max(0, 5 - int(4 * math.log2(times)))]
+        star = '<b class="star">best</b>' if times == 1 else ""
+        return (
+            f'<td class="{"best" if star else ""}" style="--heat:{heat}%" data-hot="{int(heat > 50)}" '
+            f'title="{words.text(timed[label], words.MICROSECONDS)}">{words.digits(times)}×{star}</td>'
+        )
+
+    rows = "".join(f"<tr><th scope=row>{escape(x)}</th>{''.join(cell(p, x) for p in points)}</tr>" for x in labels)
+    return (
+        f'<div class="heat" tabindex="0" role="region" aria-label="Winner over {escape(dim)}"><table><caption>time '
+        f"over that of the size's best; 1× wins</caption><thead>"
+        f'<tr><th class="corner">{escape(dim)} →</th>{head}</tr>'
+        f"</thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+# Exports
+
+
+def triton_configs(result: SweepResult) -> str:
+    """The right configs as a list to paste under @triton.autotune, the fastest first."""
+    good = sorted((c for c in result.configs if c.ok or (c.ok is None and not c.failure)), key=_order)
+    lines = "".join(
+        f"    triton.Config({dict(c.meta)!r}, num_warps={c.num_warps}, num_stages={c.num_stages}),\n"
+        for c in (found.config for found in good)
+    )
+    return f"configs = [\n{lines}]\n"
+
+
+def as_csv(result: SweepResult) -> str:
+    columns = ("config", WARPS, STAGES, "ok", "us_p20", "us_p50", "us_p80", "method", "recorded_us", "registers",
+               "spills", "shared_bytes", "occupancy", "first_seconds", "reason", "source", "device",
+               "compiled_for")  # fmt: skip
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    for c in result.configs:
+        timed = {"us_p20": c.us.p20, "us_p50": c.us.p50, "us_p80": c.us.p80, "method": c.method} if c.us else {}
+        row = {
+            "config": " ".join(f"{k}={v}" for k, v in c.config.meta.items()), WARPS: c.config.num_warps,
+            STAGES: c.config.num_stages, "ok": c.ok, **timed,
+            "recorded_us": c.recorded_us.p50 if c.recorded_us else None, "registers": c.registers,
+            "spills": c.spills, "shared_bytes": c.shared_bytes, "occupancy": c.occupancy,
+            "first_seconds": c.first_seconds or None, "reason": c.failure or c.refusal,
+            "source": result.source.kind if result.source and c.us else None,
+            "device": result.source.device if result.source and c.us else None, "compiled_for": result.target,
+        }  # fmt: skip
+        writer.writerow({k: "" if v is None else v for k, v in row.items()})
+    return out.getvalue()
+
+
+def as_json(result: SweepResult) -> str:
+    return json.dumps(json.loads(result.model_dump_json()), indent=2, allow_nan=False) + "\n"
