@@ -151,7 +151,7 @@ class Batch:
             self._prefilling.append(conversation)
 
     def _open(self, conversation: Conversation) -> None:
-        reuse = conversation.limits.cache
+        reuse = conversation.limits.cache and not conversation.fresh
         conversation.hold = self.pool.open(conversation.owner, conversation.tokens, reuse)
         conversation.reused += conversation.hold.reused
 
@@ -353,8 +353,10 @@ class Batch:
             except OutOfPages:
                 youngest = max(self.active, key=lambda c: c.number)
                 if youngest is conversation and len(self.active) == 1:
-                    self._end(conversation, "cache", out)
-                    return False
+                    if not conversation.held.reused:
+                        self._end(conversation, "cache", out)
+                        return False
+                    conversation.fresh = True
                 self._send_back(youngest)
                 if youngest is conversation:
                     return False

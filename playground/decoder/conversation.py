@@ -29,7 +29,8 @@ class Conversation:
     """tokens: the prompt, then the answer. finish: why it has ended, None while it has not.
 
     "stop" the model ended it, "length" max_tokens, "context" the context is full, "cache" no page for it alone,
-    "cancelled". step: tokens drawn so far. Times are seconds of time.perf_counter.
+    "cancelled". fresh: it computes its prefix anew, since no page was left to copy a shared one to. step: tokens
+    drawn so far. Times are seconds of time.perf_counter.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Conversation:
     hold: CachedSequence | None = None
     finish: str | None = None
     cancelled: bool = False
+    fresh: bool = False
     reused: int = 0
     prefilled: int = 0
     slides: int = 0

@@ -124,7 +124,12 @@ class Decoder:
         return result
 
     def warm(self) -> None:
-        """Make what the first answer needs: kernels compiled, a prefill and a decode program recorded."""
+        """Make what the first answer needs: kernels compiled, a prefill and a decode program recorded.
+
+        The interpreter compiles nothing, so there it does nothing.
+        """
+        if launches.INTERPRETED:
+            return
         tokens = [0] * min(self.batch.runner.chunk, self.batch.max_context - 2)
         for prompt in (tokens, tokens[:1]):
             conversation = self.batch.submit(prompt, limits=Limits(max_tokens=2))

@@ -99,6 +99,16 @@ def test_an_answer_goes_to_the_last_slot_and_not_beyond():
     assert full.finish == "context" and full.answer == tiny.expected_answer(prompt(2, 32), 1)
 
 
+def test_a_shared_beginning_is_given_up_where_no_page_is_left_to_copy_it():
+    batch = tiny.make_batch(pages=4, max_context=32)
+    first = batch.submit(prompt(1, 20), limits=Limits(max_tokens=12))
+    tiny.finish(batch)
+    other = [*first.tokens[:30], 5, 6]
+    second = batch.submit(other, limits=Limits(max_tokens=5))
+    tiny.finish(batch)
+    assert second.finish == "context" and second.answer == tiny.expected_answer(other, 1)
+
+
 def test_a_sliding_conversation_reads_what_a_fresh_one_would():
     batch = tiny.make_batch(pages=4, max_context=32)
     text = prompt(3, 28)
