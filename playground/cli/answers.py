@@ -9,6 +9,7 @@ from typing import Literal
 
 from playground.engine.messages import BenchResult, Choice, ConfigChoice, Failure, Message, RunResult, Source
 from playground.engine.sweep_messages import SweepResult
+from playground.engine.trace_messages import TraceResult
 
 
 class ErrorLine(Message):
@@ -152,5 +153,6 @@ Answer = (
     | BenchOverAnswer
     | SweepResult
     | CompileAnswer
+    | TraceResult
     | RecordAnswer
 )

@@ -21,6 +21,7 @@ VERBS = {
     "bench": "time a kernel beside PyTorch, over a range of sizes with --over",
     "sweep": "try every config: resources, verdict and time",
     "compile": "generated code for a GPU that need not be here",
+    "trace": "count the bytes that a kernel loads and stores, and find what lies out of bounds",
     "record": "on a GPU: record every kernel into assets/recordings",
     "record-check": "list recordings that are stale or missing",
 }
@@ -66,11 +67,12 @@ def _parser() -> _Parser:
         verb = verbs.add_parser(name, help=does, description=does, allow_abbrev=False)
         verb.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
         verb.add_argument("--verbose", action="store_true", help="print what workers say to stderr")
-        if name in ("run", "bench", "sweep", "compile"):
+        if name in ("run", "bench", "sweep", "compile", "trace"):
             _add_request(verb)
     _add_run(verbs.choices["run"])
     _add_bench(verbs.choices["bench"])
     _add_code(verbs.choices["sweep"], verbs.choices["compile"])
+    _add_trace(verbs.choices["trace"])
     verbs.choices["kernels"].add_argument("kernel", nargs="?", help="one kernel instead of all")
     record = verbs.choices["record"]
     record.add_argument("kernels", nargs="*", metavar="KERNEL", help="these kernels instead of all")
@@ -111,6 +113,12 @@ def _add_code(sweep: argparse.ArgumentParser, compile_: argparse.ArgumentParser)
     sweep.add_argument("--timed", action="store_true", help="with --target: time on this device as well")
     compile_.add_argument("--target", default="sm_90", help="e.g. sm_80, sm_90, gfx942")
     compile_.add_argument("--stage", default="ptx", help="ttir, ttgir, llir, ptx, sass or amdgcn")
+
+
+def _add_trace(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--programs", type=_programs, help="give these programs' accesses one by one, e.g. 0,63")
+    limit = "seconds after which the rest of the grid is left out and sums are scaled; 20 where left out"
+    verb.add_argument("--seconds", type=_whole("seconds"), default=20, help=limit)
 
 
 # Values. argparse shows the text of ArgumentTypeError as it is.
@@ -162,6 +170,10 @@ def _config(text: str) -> ConfigChoice:
         name = str(error["loc"][0])
         high = {"num_warps": 32, "num_stages": 10}[name]
         raise bad("config", f"{name} is {error['input']}; it needs to be from 1 to {high}") from None
+
+
+def _programs(text: str) -> tuple[int, ...]:
+    return tuple(_number("programs", part.strip(), "--programs 0,63") for part in text.split(","))
 
 
 def _names(text: str) -> tuple[str, ...]:

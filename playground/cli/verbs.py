@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -247,13 +248,11 @@ def _doctor(options: argparse.Namespace) -> tuple[Answer, int]:
     return answer, 0 if answer.ok else 3
 
 
-def _later(name: str) -> Callable[[argparse.Namespace], tuple[Answer, int]]:
-    """A verb of code_verbs, which itself stands on this module."""
+def _later(name: str, module: str = "code_verbs") -> Callable[[argparse.Namespace], tuple[Answer, int]]:
+    """A verb of a module that itself stands on this one."""
 
     def verb(options: argparse.Namespace) -> tuple[Answer, int]:
-        from playground.cli import code_verbs
-
-        return getattr(code_verbs, name)(options)
+        return getattr(importlib.import_module(f"playground.cli.{module}"), name)(options)
 
     return verb
 
@@ -265,6 +264,7 @@ VERBS = {
     "bench": bench,
     "sweep": _later("sweep"),
     "compile": _later("compile_"),
+    "trace": _later("trace", "trace_verb"),
     "record": record,
     "record-check": record_check,
 }

@@ -65,7 +65,9 @@ def find(directory: Path, chosen: Chosen) -> tuple[DramRecording, DramBytes, boo
     found = []
     for path in sorted(directory.glob(f"*/dram/{chosen.spec.name}.json")):
         recording = _load(path, path.stat().st_mtime_ns)
-        for shape in recording.shapes if recording else ():
+        if recording is None:
+            continue
+        for shape in recording.shapes:
             if shape.dtype == chosen.dtype:
                 found.append((recordings.distance(shape.dims, chosen.dims), recording, shape))
     if not found:

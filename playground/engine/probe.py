@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
@@ -263,7 +264,7 @@ class Probe:
 
     def _line(self) -> int:
         """The line of the kernel's file that is at work: the innermost frame of that file."""
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename == self._source_file:
                 return frame.f_lineno

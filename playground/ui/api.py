@@ -1,4 +1,4 @@
-"""What programs may call: three functions with types and documentation, over Gradio's API and as MCP tools.
+"""What programs may call: functions with types and documentation, over Gradio's API and as MCP tools.
 
 They answer with compact dicts; a request that ends without a result answers with one clear line in `error`.
 """
@@ -19,6 +19,7 @@ from playground.engine.messages import (
     RunRequest,
     RunResult,
 )
+from playground.engine.trace_messages import TraceRequest, TraceResult
 from playground.ui.answer import ask
 from playground.ui.context import Context
 from playground.ui.links import config_from, whole
@@ -88,7 +89,31 @@ def add(context: Context) -> None:
         """
         return _answer(context, BenchRequest, kernel, dims, dtype, seed, config)
 
-    for function in (list_kernels, run_kernel, bench_kernel):
+    def trace_kernel(
+        kernel: str,
+        dims: dict[str, int] | None = None,
+        dtype: str = "",
+        config: str = "auto",
+        edge: str = "",
+        bug: str = "",
+    ) -> dict[str, Any]:
+        """Count the bytes that a Triton kernel loads and stores, and find accesses out of bounds.
+
+        Args:
+            kernel: a name that list_kernels gives, such as add_rms_norm
+            dims: sizes by name, such as {"rows": 64, "n": 3000}; those left out have their default
+            dtype: one of the kernel's dtypes; empty for the kernel's first
+            config: auto, or e.g. BLOCK_N=4096,num_warps=8,num_stages=3
+            edge: name of an edge case, or empty
+            bug: name of a planted bug, or empty
+
+        Returns:
+            bytes_loaded, bytes_stored, unique_bytes, compulsory_bytes, sectors (of 32 bytes), masked_share,
+            out_of_bounds, accesses (one for each line and tensor), the choice and the source; or error with one line.
+        """
+        return _answer(context, TraceRequest, kernel, dims, dtype, 0, config, edge, bug)
+
+    for function in (list_kernels, run_kernel, bench_kernel, trace_kernel):
         gr.api(function, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
 
 
@@ -107,6 +132,8 @@ def _answer(
         return {"error": {"kind": "input", "message": str(error), "argument": error.argument}}
     except EngineError as error:
         return {"error": error.failure.model_dump()}
+    if isinstance(result, TraceResult):
+        return _trace(result)
     return _run(result) if isinstance(result, RunResult) else _bench(result)
 
 
@@ -141,6 +168,15 @@ def _verdict(verdict: OutputVerdict) -> dict[str, Any]:
     if "wrong" in plain:
         found["first_wrong"] = {k: plain["wrong"][k] for k in ("index", "got", "expected", "count", "total")}
     return found
+
+
+def _trace(result: TraceResult) -> dict[str, Any]:
+    """The sums and the lines; what each program touched is for the page's map."""
+    keep = (
+        "exact", "bytes_loaded", "bytes_stored", "unique_bytes", "compulsory_bytes", "sectors", "masked_share",
+        "out_of_bounds", "accesses", "choice", "source", "note",
+    )  # fmt: skip
+    return json.loads(result.model_dump_json(include=set(keep)))
 
 
 def _bench(result: BenchResult) -> dict[str, Any]:
