@@ -174,15 +174,17 @@ def plan(inputs, config, target):
 def _descriptor_launches(a, b, out, args, tiles, config, target):
     """None where a tensor does not lie as descriptors need it and is too small to be worth a copy."""
     block_m, block_n, block_k = (config.meta[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    # Tensor cores take 16-bit tiles either way round, but TF32 tiles only with their K elements side by side.
+    along = (1, 0) if args["PRECISION"] == "tf32" else (None, None)
     launches, found = [], []
-    for tensor, block in ((a, (block_m, block_k)), (b, (block_k, block_n))):
-        described = describe(tensor, block)
+    for tensor, block, side in ((a, (block_m, block_k), along[0]), (b, (block_k, block_n), along[1])):
+        described = describe(tensor, block, side)
         if described is None:
             if tensor.numel() < WORTH_A_COPY:
                 return None
-            copying, aligned = copy_to_aligned(tensor)
+            copying, aligned = copy_to_aligned(tensor, side)
             launches.append(copying)
-            described = describe(aligned, block)
+            described = describe(aligned, block, side)
         found.append(described)
     (a_transposed, a_desc), (b_transposed, b_desc) = found
     out_desc = describe(out, (block_m, block_n))
@@ -247,7 +249,12 @@ def _candidates(m, n, precision, target):
             yield (64, 64, 128, 8, 0), 4, 4
         yield (64, 64, 64, 8), 4, 3
         yield (64, 64, 32, 8), 4, 4
-    if target.capability >= 90 and precision != "tf32":
+    if target.capability >= 90 and precision == "tf32":
+        yield (128, 128, 32, 8, 0), 8, 4
+        yield (128, 128, 32, 8, 0), 4, 4
+        yield (128, 128, 32, 8, 1), 8, 4
+        yield (128, 256, 32, 8, 0), 8, 2
+    elif target.capability >= 90:
         yield (128, 256, 64, 8, 1), 8, 3
         yield (128, 256, 64, 8, 0), 8, 3
         yield (256, 128, 64, 8, 1), 8, 3

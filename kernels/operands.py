@@ -31,9 +31,14 @@ def copy_rows_kernel(
     )
 
 
-def describe(tensor: torch.Tensor, block: tuple[int, int]) -> tuple[bool, TensorDescriptor] | None:
-    """(whether it is described transposed, the descriptor); None where the copy engine cannot address this tensor."""
-    for transposed in (False, True):
+def describe(
+    tensor: torch.Tensor, block: tuple[int, int], along: int | None = None
+) -> tuple[bool, TensorDescriptor] | None:
+    """(whether it is described transposed, the descriptor); None where the copy engine cannot address this tensor.
+
+    along: the dimension that must be the one without gaps, where it matters which.
+    """
+    for transposed in (False, True) if along is None else (along == 0,):
         view, shape = (tensor.t(), block[::-1]) if transposed else (tensor, block)
         step = view.stride(0) * view.element_size()
         fits = view.stride(1) == 1 and view.stride(0) >= view.shape[1] > 0 and view.shape[0] and step % 16 == 0
@@ -42,9 +47,14 @@ def describe(tensor: torch.Tensor, block: tuple[int, int]) -> tuple[bool, Tensor
     return None
 
 
-def copy_to_aligned(tensor: torch.Tensor) -> tuple[Launch, torch.Tensor]:
-    """(the launch that makes it, a copy of the matrix that `describe` takes); it keeps the dimension without gaps."""
-    view = tensor.t() if tensor.stride(0) == 1 else tensor
+def copy_to_aligned(tensor: torch.Tensor, along: int | None = None) -> tuple[Launch, torch.Tensor]:
+    """(the launch that makes it, a copy of the matrix that `describe` takes).
+
+    along: the dimension that is to have no gaps; None keeps the one that has none.
+    """
+    if along is None:
+        along = 0 if tensor.stride(0) == 1 else 1
+    view = tensor.t() if along == 0 else tensor
     rows, cols = view.shape
     width = triton.cdiv(cols, LANES) * LANES
     copy = torch.empty(rows, width, dtype=view.dtype, device=view.device)[:, :cols]

@@ -1,15 +1,17 @@
 """Times every config of our kernels beside what else there is, on the GPU at hand, to tune by. No test.
 
-    python -m tests.gpu.perf [KERNEL ...] [--seconds 500] [--compile] [--out FILE.jsonl]
+    python -m tests.gpu.perf [KERNEL ...] [--configs 6] [--seconds 500] [--compile] [--out FILE.jsonl]
 
-Each candidate is checked against PyTorch in float64 on a part of its rows, then replayed in a CUDA graph over as many
-sets of inputs as make L2 cold (20 at most), median of 7. A product of matrices is timed in short bursts after a rest,
-since sustained load throttles. Shares are of the copy measured in the same run, and of cuBLAS for products.
+Each candidate is checked against PyTorch in float64 on a part of its rows, then replayed in a CUDA graph, median of
+7: a large shape over as many sets of inputs as make L2 cold, a small one in warm L2. A product of matrices is timed in
+short bursts after a rest, since sustained load throttles. Shares are of the copy measured in the same run, and of
+cuBLAS for products.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -49,6 +51,7 @@ SHAPES: dict[str, list[tuple[dict[str, int], str]]] = {
     ],
 }  # fmt: skip
 COLD_BYTES = 2**28  # several times an H200's L2
+WARM_BYTES = 2**24
 CHECKED_ROWS = 64
 
 
@@ -59,7 +62,7 @@ def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 def replay_us(calls: list[Callable[[], Any]], repeats: int = 7) -> float:
-    """Microseconds of one call, in a graph that makes each of them in turn, at least 6 calls in all."""
+    """Microseconds of one call, in a graph that makes each of them in turn, or a single one 20 times."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -67,7 +70,7 @@ def replay_us(calls: list[Callable[[], Any]], repeats: int = 7) -> float:
             call()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
-    count = max(len(calls), 6)
+    count = len(calls) if len(calls) > 1 else 20
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for i in range(count):
@@ -116,7 +119,9 @@ class Bench:
         first = spec.inputs(dims, dtype, "cuda")
         self.cost = spec.cost(first)
         self.product = spec.name == "matmul" and dims["m"] > 256
-        count = 1 if self.product else max(1, min(20, math.ceil(COLD_BYTES / self.cost.bytes_moved)))
+        # What fits into L2 several times over is timed there: peers write to one buffer again and again, as we do then.
+        warm = self.product or self.cost.bytes_moved < WARM_BYTES
+        count = 1 if warm else math.ceil(COLD_BYTES / self.cost.bytes_moved)
         self.sets = [first] + [spec.inputs(dims, dtype, "cuda", seed) for seed in range(1, count)]
         self.expected = self._expected(first)
 
@@ -145,9 +150,9 @@ class Bench:
     def us(self, calls: list[Callable[[], Any]]) -> float:
         return burst_us(calls) if self.product else replay_us(calls)
 
-    def ours(self):
-        """(label, us, error) of each config, the default first."""
-        for config in self.spec.configs(self.sets[0], self.target):
+    def ours(self, count: int):
+        """(label, us, error) of the first `count` configs, the default first."""
+        for config in itertools.islice(self.spec.configs(self.sets[0], self.target), count):
             plans: list[Plan] = [self.spec.plan(inputs, config, self.target) for inputs in self.sets]
             for tensor in plans[0].outputs.values():
                 tensor.fill_(float("nan"))
@@ -171,14 +176,14 @@ class Bench:
             print(f"      {name}: {type(failure).__name__} {str(failure).splitlines()[:1]}", flush=True)
 
 
-def warm(names: list[str], first: int, step: int) -> None:
+def warm(names: list[str], count: int, first: int, step: int) -> None:
     """Fill Triton's cache on disk with every step-th launch, from tensors without values."""
     target = Target.of(torch.device("cuda:0"))
     launches = []
     for name in names:
         for dims, dtype in SHAPES[name]:
             inputs = kernels.get(name).inputs(dims, dtype, "meta")
-            for config in kernels.get(name).configs(inputs, target):
+            for config in itertools.islice(kernels.get(name).configs(inputs, target), count):
                 launches += kernels.get(name).plan(inputs, config, target).launches
     for launch in launches[first::step]:
         config = launch.config
@@ -187,10 +192,10 @@ def warm(names: list[str], first: int, step: int) -> None:
         )
 
 
-def compile_side_by_side(names: list[str]) -> None:
+def compile_side_by_side(names: list[str], count: int) -> None:
     began = time.monotonic()
     step = max(1, min(14, (os.cpu_count() or 2) - 2))
-    command = [sys.executable, "-m", "tests.gpu.perf", *names, "--warm"]
+    command = [sys.executable, "-m", "tests.gpu.perf", *names, "--configs", str(count), "--warm"]
     children = [subprocess.Popen([*command, f"{i}/{step}"]) for i in range(step)]
     failed = sum(child.wait() != 0 for child in children)
     print(f"compiled in {time.monotonic() - began:.0f} s, {failed} of {step} compilers failed", flush=True)
@@ -200,15 +205,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", default=[])
     parser.add_argument("--seconds", type=float, default=500.0, help="no new shape is begun after this long")
+    parser.add_argument("--configs", type=int, default=99, help="time only the first so many of each shape's configs")
     parser.add_argument("--compile", action="store_true", help="torch.compile too")
     parser.add_argument("--out", help="one JSON object per candidate")
     parser.add_argument("--warm", help="I/N: only compile every N-th config; how the others do it side by side")
     given = parser.parse_args()
     names = given.kernels or list(SHAPES)
     if given.warm:
-        return warm(names, *map(int, given.warm.split("/")))
+        return warm(names, given.configs, *map(int, given.warm.split("/")))
     began = time.monotonic()
-    compile_side_by_side(names)
+    compile_side_by_side(names, given.configs)
     copy = copy_gbps()
     print(f"{torch.cuda.get_device_name()} torch {torch.__version__} triton {triton.__version__} copy {copy:.0f} GB/s")
     torch.backends.cuda.matmul.fp32_precision = "ieee"
@@ -218,19 +224,19 @@ def main() -> None:
                 if time.monotonic() - began > given.seconds:
                     print("out of time before", name, dims, dtype)
                     continue
-                _one(kernels.get(name), dims, dtype, copy, given.compile, out)
+                _one(kernels.get(name), dims, dtype, copy, given, out)
     print(f"{time.monotonic() - began:.0f} s")
 
 
-def _one(spec: KernelSpec, dims: dict[str, int], dtype: str, copy: float, compiled: bool, out: Any) -> None:
+def _one(spec: KernelSpec, dims: dict[str, int], dtype: str, copy: float, given: argparse.Namespace, out: Any) -> None:
     bench = Bench(spec, dims, dtype)
     shape = " ".join(f"{name}={value}" for name, value in dims.items())
     print(f"{spec.name} {shape} {dtype} ({len(bench.sets)} sets)", flush=True)
     found = []
     try:
-        others = list(bench.others(compiled))
+        others = list(bench.others(given.compile))
         eager = others[0][1] if others else math.nan
-        for i, (label, us, error) in enumerate(bench.ours()):
+        for i, (label, us, error) in enumerate(bench.ours(given.configs)):
             found.append((us, "default " * (i == 0) + label, error))
     except Exception as failure:  # noqa: BLE001 - the other shapes are still worth their time
         print(f"      FAILED {type(failure).__name__}: {str(failure)[:300]}", flush=True)
