@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # brings torch along
 INTERPRETER, COMPILER, CPU = "interpreter", "compiler", "cpu"
 PLACES = {
     "resources": COMPILER,
-    "code": COMPILER,
+    "code": COMPILER, "inductor": COMPILER,
     "trace": INTERPRETER,
 }  # verbs that have a worker of their own on every host
 TIMED = ("bench",)  # verbs that take a device alone

@@ -17,6 +17,7 @@ HANDLERS = {
     "bench": "playground.engine.bench:bench",
     "resources": "playground.engine.compile:resources",
     "code": "playground.engine.code:code",
+    "inductor": "playground.engine.inductor:inductor",
     "trace": "playground.engine.trace:trace",
     "host": "playground.engine.host:host",
 }

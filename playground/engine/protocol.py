@@ -14,6 +14,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from playground.engine.code_messages import CodeRequest, CodeResult
+from playground.engine.inductor_messages import InductorRequest, InductorResult
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
@@ -29,8 +30,8 @@ from playground.engine.messages import (
 )
 from playground.engine.trace_messages import TraceRequest, TraceResult
 
-AnyRequest = RunRequest | BenchRequest | ResourcesRequest | CodeRequest | TraceRequest | HostRequest
-AnyResult = RunResult | BenchResult | ResourcesResult | CodeResult | TraceResult | HostResult
+AnyRequest = RunRequest | BenchRequest | ResourcesRequest | CodeRequest | InductorRequest | TraceRequest | HostRequest
+AnyResult = RunResult | BenchResult | ResourcesResult | CodeResult | InductorResult | TraceResult | HostResult
 
 M = TypeVar("M", bound=Message)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from playground.engine.code_messages import CodeResult, LaunchCode
+from playground.engine.inductor_messages import InductorKernel, InductorResult
 from playground.ui import panels, words
 
 CONTEXT = 3  # unchanged lines around a change
@@ -74,6 +75,45 @@ def _where(stage: str, lines: Sequence[int]) -> str:
     return f"{stage.upper()}, from line{'s' * (len(lines) > 1)} {shown}{' …' if len(lines) > 6 else ''}"
 
 
+# What torch.compile writes
+
+
+def inductor(result: InductorResult, ours: int | None) -> str:
+    """How many kernels each way takes and what they move, then each of Inductor's kernels with what to notice.
+
+    ours: launches of our own plan, where it was compiled.
+    """
+    many = words.count(len(result.kernels), "Triton kernel")
+    libraries = f" and {words.count(len(result.extern), 'library call')}" if result.extern else ""
+    rows = [("torch.compile", f"{many}{libraries}", words.text(result.bytes_moved, words.BYTES))]
+    if not result.block:
+        eager = words.count(result.eager_kernels, "kernel")
+        rows.append(("eager", eager, words.text(result.eager_bytes, words.BYTES)))
+        if ours is not None:
+            rows.append(("this kernel", words.count(ours, "launch").replace("launchs", "launches"), ""))
+    body = "".join(f"<tr><th scope=row>{a}</th><td>{b}</td><td>{c}</td></tr>" for a, b, c in rows)
+    heads = "<th scope=col></th><th scope=col>runs</th><th scope=col>bytes moved, modelled</th>"
+    figure = (
+        f'<div class="scroll"><table class="fig"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+    opened = " open" if len(result.kernels) == 1 else ""
+    return figure + "".join(_generated(k, opened) for k in result.kernels)
+
+
+def _generated(kernel: InductorKernel, opened: str) -> str:
+    notes = "".join(f"<li>{escape(note)}</li>" for note in kernel.notes)
+    return (
+        f'<details class="gen"{opened}><summary>{escape(kernel.name)}</summary><ul>{notes}</ul>'
+        f'<pre tabindex="0" aria-label="Source of {escape(kernel.name)}">{escape(_body(kernel.source))}</pre></details>'
+    )
+
+
+def _body(source: str) -> str:
+    """From the decorator on: the imports before it are the same in every kernel."""
+    at = source.find("@triton_heuristics")
+    return source[at:] if at >= 0 else source
+
+
 # Two results side by side
 
 
@@ -90,10 +130,15 @@ def resources_table(before: CodeResult, after: CodeResult, names: tuple[str, str
         *((f"lines of {stage.upper()}", *both) for stage, both in _lengths(one, two)),
     ]
     body = "".join(
-        f"<tr><th scope=row>{escape(name)}</th><td>{a:,}</td><td>{b:,}</td><td>{f'{b - a:+,}' if b != a else 'same'}</td></tr>"
+        f"<tr><th scope=row>{escape(name)}</th><td>{a:,}</td><td>{b:,}</td>"
+        f"<td>{f'{b - a:+,}' if b != a else 'same'}</td></tr>"
         for name, a, b in rows
     )
     heads = "".join(f"<th scope=col>{escape(h)}</th>" for h in ("", *names, "change"))
+    return _figure(heads, body)
+
+
+def _figure(heads: str, body: str) -> str:
     return f'<div class="scroll"><table class="fig"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

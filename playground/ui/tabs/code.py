@@ -11,6 +11,7 @@ import gradio as gr
 from kernels import InputError, get
 from kernels.targets import TARGETS
 from playground.engine.code_messages import STAGES, CodeRequest, CodeResult
+from playground.engine.inductor_messages import InductorRequest
 from playground.engine.messages import EngineError, Failure, Progress, Request
 from playground.ui import bench as form
 from playground.ui import code_view, live, panels, words
@@ -57,6 +58,14 @@ def build(context: Context, bench: Bench) -> Loaded:
             compare = gr.Button("Compare", min_width=110)
         compared = live.html()
 
+    with gr.Column(elem_classes="sheet"):
+        with gr.Row(elem_classes="headrow"):
+            note = "read without a GPU; on one, its header and a few choices may differ"
+            live.html(panels.section("What torch.compile writes", "compiled", note))
+            this = gr.Button("For this kernel", size="sm", elem_id="inductor-kernel")
+            block = gr.Button("For a decoder block", size="sm", elem_id="inductor-block")
+        wrote = live.html('<p class="quiet">Inductor\'s own Triton for the same operation, beside ours.</p>')
+
     outputs = [banner, head, view, looks, looks_head, found, comparing, other_dtype, other_config]
 
     def compile_(session: gr.Request, arch: str, *values: Any) -> Iterator[list[Any]]:
@@ -65,6 +74,14 @@ def build(context: Context, bench: Bench) -> Loaded:
     def compare_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
         yield from _compare(context, session.session_hash or "", arch, values)
 
+    def inductor_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
+        yield from _inductor(context, session.session_hash or "", arch, values, block=False)
+
+    def block_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
+        yield from _inductor(context, session.session_hash or "", arch, values, block=True)
+
+    this.click(inductor_, [target, *bench.inputs], wrote, **LONG)
+    block.click(block_, [target, *bench.inputs], wrote, **LONG)
     go.click(compile_, [target, *bench.inputs], outputs, **LONG)
     target.input(compile_, [target, *bench.inputs], outputs, **LONG)
     compare.click(compare_, [target, other_target, other_dtype, other_config, stage, *bench.inputs], compared, **LONG)
@@ -137,6 +154,24 @@ def _compare(context: Context, session: str, arch: str, values: tuple[Any, ...])
         before, after = _ask(context, asked, cancel), _ask(context, second, cancel)
         names = _names(before, after)
         yield code_view.resources_table(before, after, names) + code_view.diff(before, after, stage.lower())
+    except (InputError, EngineError) as error:
+        yield panels.failed(str(error), nothing_ran=False)
+    finally:
+        context.jobs.end(f"code {session}", cancel)
+
+
+def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...], block: bool) -> Iterator[str]:
+    """Inductor's Triton for the kernel's eager function, or for a small decoder block."""
+    cancel = context.jobs.start(f"code {session}")
+    try:
+        chosen = form.read(context, *values).model_copy(update={"config": None})
+        asked = ask(InductorRequest, chosen, target=arch, block=block)
+        yield panels.working(Progress(what="Asking torch.compile for its Triton; the first time takes some seconds"))
+        *_, result = context.engine.stream(asked, cancel)
+        spec = get(chosen.kernel)
+        inputs = spec.inputs(chosen.dims, chosen.dtype or spec.dtypes[0], "meta")
+        ours = len(spec.plan(inputs, spec.default_config(inputs, TARGETS[arch]), TARGETS[arch]).launches)
+        yield code_view.inductor(result, ours)
     except (InputError, EngineError) as error:
         yield panels.failed(str(error), nothing_ran=False)
     finally:
