@@ -25,7 +25,7 @@ import triton.language as tl
 
 from kernels.checks import need_shape
 from kernels.online_softmax import LOG2E, normalised
-from kernels.paged_kv import check_paged, gather_pages, padded_pages, paged_args, paged_block
+from kernels.paged_kv import attention_scale, check_paged, gather_pages, padded_pages, paged_args, paged_block
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
@@ -65,18 +65,21 @@ def decode_attention_kernel(
     denom = tl.zeros([BLOCK_G], tl.float32)
     acc = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
     if SPLIT_KV == BLOCK_N:
+        live = n < length
         acc, m, denom = paged_block(
-            q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, n % PAGE_SIZE, n < length, scale_log2,
-            stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd, stride_sp, stride_ss, HEAD_DIM, BLOCK_D,
+            q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, n % PAGE_SIZE, live, live[None, :],
+            scale_log2, stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd, stride_sp, stride_ss,
+            HEAD_DIM, BLOCK_D,
         )  # fmt: skip
     else:
         for start in range(first, tl.minimum(first + SPLIT_KV, length), BLOCK_N):
             n = start + tl.arange(0, BLOCK_N)
+            inside = n < length
             page = tl.load(table + n // PAGE_SIZE, mask=n < capacity, other=0)
             acc, m, denom = paged_block(
-                q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, n % PAGE_SIZE, n < length, scale_log2,
-                stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd, stride_sp, stride_ss,
-                HEAD_DIM, BLOCK_D,
+                q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, n % PAGE_SIZE, inside,
+                inside[None, :], scale_log2, stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd,
+                stride_sp, stride_ss, HEAD_DIM, BLOCK_D,
             )  # fmt: skip
     row = seq * n_kv_heads * GROUP + rows  # of [seqs * heads]
     if ONE_SPLIT:
@@ -170,7 +173,6 @@ def check(inputs):
 
 def plan(inputs, config, target):
     q, k_cache, table, lengths = (inputs[name] for name in ("q", "k_cache", "block_table", "lengths"))
-    scale = inputs.get("scale")
     seqs, heads, head_dim = q.shape
     kv_heads, page_size = k_cache.shape[1:3]
     capacity = table.shape[1] * page_size
@@ -187,7 +189,7 @@ def plan(inputs, config, target):
         "out_ptr": out,
         "acc_ptr": acc,
         "stats_ptr": stats,
-        "scale_log2": (head_dim**-0.5 if scale is None else scale) * LOG2E,
+        "scale_log2": attention_scale(inputs) * LOG2E,
         "capacity": capacity,
         "n_kv_heads": kv_heads,
         "n_splits": n_splits,
@@ -367,8 +369,8 @@ SPEC = KernelSpec(
     bugs=(
         Bug(
             "Blind to the length",
-            find="page, n % PAGE_SIZE, n < length, scale_log2,\n                stride_kp",
-            replace="page, n % PAGE_SIZE, n < capacity, scale_log2,\n                stride_kp",
+            find="inside = n < length",
+            replace="inside = n < capacity",
             hint="70 tokens in pages of 16: what lies in the last page's other slots?",
             symptom="stale slots of the last page are attended to",
             dims=_SMALL,

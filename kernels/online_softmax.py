@@ -17,15 +17,16 @@ LOG2E = 1.4426950408889634  # scores * LOG2E are scores in units of log2
 
 
 @triton.jit
-def attend_block(acc, m, denom, scores, v, v_scale):
-    """One block of keys: scores float32 [M, N], v [N, D], v_scale [N] or None; returns the new (acc, m, denom).
+def attend_block(acc, m, denom, products, scale, v, v_scale):
+    """One block of keys: products q k^T float32 [M, N], v [N, D], v_scale [N] or None; returns the new (acc, m, denom).
 
-    acc: float32 [M, D]; m, l: float32 [M].
+    scale > 0 turns products into scores in units of log2. acc: float32 [M, D]; m, denom: float32 [M].
     """
-    new_m = tl.maximum(m, tl.max(scores, axis=1))
+    # The maximum of the products, scaled, is the maximum of the scores: so each exponent is one multiply-add.
+    new_m = tl.maximum(m, tl.max(products, axis=1) * scale)
     # -inf - -inf would be NaN; with 0 in its place every exponential of such a row is exp2(-inf) = 0.
     base = tl.where(new_m == float("-inf"), 0.0, new_m)
-    weights = tl.exp2(scores - base[:, None])
+    weights = tl.exp2(products * scale - base[:, None])
     alpha = tl.exp2(m - base)
     denom = denom * alpha + tl.sum(weights, axis=1)
     if v_scale is not None:

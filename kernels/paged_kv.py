@@ -19,11 +19,14 @@ from kernels.spec import next_power_of_2 as pow2
 
 @triton.jit
 def paged_block(
-    q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, place, live, scale_log2,
+    q, acc, m, denom, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, page, place, live, seen, scale_log2,
     stride_kp, stride_ks, stride_kd, stride_vp, stride_vs, stride_vd, stride_sp, stride_ss,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys: page, place, live are [N]; the pointers already point at the kv head."""
+    """One block of keys at (page, place) [N], read where live [N] and attended to where seen [M or 1, N].
+
+    The pointers already point at the kv head.
+    """
     d = tl.arange(0, BLOCK_D)[None, :]
     mask = live[:, None] & (d < HEAD_DIM)  # [N, D]
     page = page.to(tl.int64)
@@ -32,14 +35,14 @@ def paged_block(
     # Each byte is used once: it should not push anything else out of the cache.
     k = tl.load(k_ptr + k_rows + d * stride_kd, mask=mask, other=0.0, eviction_policy="evict_first")
     v = tl.load(v_ptr + v_rows + d * stride_vd, mask=mask, other=0.0, eviction_policy="evict_first")
-    scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee") * scale_log2  # [G, N]
+    products = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee")  # [M, N]
     v_scale = None
     if k_scale_ptr is not None:
         at = page * stride_sp + place * stride_ss
-        scores *= tl.load(k_scale_ptr + at, mask=live, other=0.0)[None, :]
+        products *= tl.load(k_scale_ptr + at, mask=live, other=0.0)[None, :]
         v_scale = tl.load(v_scale_ptr + at, mask=live, other=0.0)
-    scores = tl.where(live[None, :], scores, float("-inf"))
-    return attend_block(acc, m, denom, scores, v.to(q.dtype), v_scale)
+    products = tl.where(seen, products, float("-inf"))
+    return attend_block(acc, m, denom, products, scale_log2, v.to(q.dtype), v_scale)
 
 
 def gather_pages(cache, scale, block_table, wide):
@@ -90,8 +93,19 @@ def check_paged(inputs):
     need_shape(lengths, "lengths", block_table.shape[:1], "block_table")
     need_dtype(lengths, "lengths", (torch.int32, torch.int64))
     need_scales(k_cache, inputs.get("k_scale"), inputs.get("v_scale"))
+    attention_scale(inputs)
     need_same_device(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths)
     need_no_grad(q=q, k_cache=k_cache, v_cache=v_cache)
+
+
+def attention_scale(inputs):
+    """The scale given, or 1 / sqrt(head_dim). Raises InputError where it is not positive."""
+    scale = inputs.get("scale")
+    if scale is None:
+        return inputs["q"].shape[-1] ** -0.5
+    if not scale > 0:
+        raise InputError(f"scale is {scale}; it needs a positive number", "scale")
+    return scale
 
 
 def paged_args(inputs, target):

@@ -56,9 +56,8 @@ def sample(
 
     logits: [rows, vocab], float32, float16 or bfloat16, any strides. Each option is a number, or a tensor [rows] on
     the logits' device: temperature >= 0 (0: argmax), top_k >= 0 (0: all), top_p in [0, 1] (1: all), seed, and step,
-    which should differ for each token drawn with one seed. With a number as seed every row draws its own. Returns
-    int64 [rows]. The same arguments give the same ids on every device, but for near ties in float32. Raises
-    InputError.
+    which should differ for each token drawn with one seed. With a number as seed every row draws its own. The same
+    arguments give the same ids on every device, but for near ties in float32. Returns int64 [rows]. Raises InputError.
     """
     return SPEC.run(logits=logits, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, step=step)
 

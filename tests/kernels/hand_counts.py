@@ -48,4 +48,13 @@ HAND_COUNTS = {
     "linear": ({"m": 3, "n": 5, "k": 7}, "float32", (21 + 35 + 5) * 4, 15 * 4, 15 * 7 * 2),
     # 3 rows of 5 logits; an int64 id each; a difference, an exponential and a product for each logit.
     "sample": ({"rows": 3, "vocab": 5, "top_k": 2}, "float32", 15 * 4, 3 * 8, 3 * 15),
+    # q of 2 x 2 heads x 3 queries x 8, k and v of 2 x 1 head x 5 keys x 8; query i meets keys up to i + 2: 3 + 4 + 5.
+    # A key met costs 8 products and 8 sums for its score and as many for its value, for each of 2 x 2 heads.
+    "attention": (
+        {"batch": 2, "kv_heads": 1, "group": 2, "q_len": 3, "kv_len": 5, "head_dim": 8},
+        "bfloat16",
+        (96 + 2 * 80) * 2,
+        96 * 2,
+        4 * (3 + 4 + 5) * (4 * 8),
+    ),
 }

@@ -1,0 +1,350 @@
+"""Attention of a prompt ("flash attention"): softmax(scale * Q K^T) V without ever storing the score matrix.
+
+The scores of a prompt of 4,096 tokens are 16 million numbers for each head: PyTorch written step by step sends them
+through memory four times. Here one program owns BLOCK_M queries of one head and walks along the keys, BLOCK_N at a
+time, with an online softmax (kernels/online_softmax.py): what is read is Q, K and V, what is written the answer, and
+the tensor cores set the pace. 16-bit inputs are multiplied exactly and summed in float32; float32 inputs are
+multiplied exactly as well (IEEE, not TF32), which is slower.
+
+Which keys a query meets: with `causal`, those up to its own place, counted from the end when there are more keys than
+queries (a decode step has q_len = 1), so the offset is kv_len - q_len; with `window`, only the latest `window` of
+them. Blocks that no query meets are never loaded, blocks that all queries meet need no mask: only those on the
+diagonal do. Query heads share kv heads in groups of any size (GQA). A query that meets no key at all gets 0.
+
+What to look at: TFLOP/s against the matmul roof; that causal takes half the time; and what naive_attention, the
+variant beside it, needs in bytes.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.attention_peers import backend, flash_attn, flex, sdpa, seen_keys
+from kernels.checks import (
+    FLOATS,
+    InputError,
+    need_dtype,
+    need_no_grad,
+    need_rank,
+    need_same_device,
+    need_same_dtype,
+    need_shape,
+)
+from kernels.online_softmax import LOG2E, attend_block, normalised
+from kernels.paged_kv import attention_scale
+from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import next_power_of_2 as pow2
+
+
+@triton.jit
+def attend_keys(
+    q, acc, m, denom, k_ptr, v_ptr, low, high, last_key, kv_len, scale, softcap,
+    stride_kn, stride_kd, stride_vn, stride_vd, MASKED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Blocks of keys from low to high; last_key [M]: the last key each query may meet."""
+    d = tl.arange(0, BLOCK_D)
+    for start in range(low, high, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        rows = n[:, None].to(tl.int64)
+        mask = (d < HEAD_DIM)[None, :] & (n < kv_len)[:, None] if MASKED else (d < HEAD_DIM)[None, :]
+        k = tl.load(k_ptr + rows * stride_kn + d[None, :] * stride_kd, mask=mask, other=0.0)  # [N, D]
+        v = tl.load(v_ptr + rows * stride_vn + d[None, :] * stride_vd, mask=mask, other=0.0)
+        products = tl.dot(q, tl.trans(k), input_precision="ieee")  # [M, N]
+        if SOFTCAP:
+            # softcap * tanh(x / softcap), by the sigmoid
+            products = softcap * (2.0 * tl.sigmoid(products * (2.0 / softcap)) - 1.0)
+        if MASKED:
+            seen = (n < kv_len)[None, :]
+            if CAUSAL:
+                seen = seen & (n[None, :] <= last_key[:, None])
+            if WINDOW > 0:
+                seen = seen & (n[None, :] > last_key[:, None] - WINDOW)
+                if not CAUSAL:
+                    seen = seen & (n[None, :] < last_key[:, None] + WINDOW)
+            products = tl.where(seen, products, float("-inf"))
+        acc, m, denom = attend_block(acc, m, denom, products, scale, v, None)
+    return acc, m, denom
+
+
+@triton.jit
+def attention_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, scale, softcap, n_heads, group, q_len, kv_len, q_blocks,
+    stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Program (batch and head, block of queries): the blocks that meet the most keys start first."""
+    pid = tl.program_id(0)
+    block = q_blocks - 1 - pid % q_blocks if CAUSAL else pid % q_blocks
+    batch = (pid // q_blocks // n_heads).to(tl.int64)
+    head = (pid // q_blocks % n_heads).to(tl.int64)
+    queries = block * BLOCK_M + tl.arange(0, BLOCK_M)
+    d = tl.arange(0, BLOCK_D)
+    mask = (queries < q_len)[:, None] & (d < HEAD_DIM)[None, :]  # [M, D]
+    q_ptr += batch * stride_qb + head * stride_qh
+    q = tl.load(q_ptr + queries[:, None].to(tl.int64) * stride_qm + d[None, :] * stride_qd, mask=mask, other=0.0)
+    k_ptr += batch * stride_kb + head // group * stride_kh
+    v_ptr += batch * stride_vb + head // group * stride_vh
+    offset = kv_len - q_len
+    last_key = queries + offset  # a query's own place among the keys
+    first = block * BLOCK_M + offset  # that of the block's first query
+    high = tl.minimum(first + BLOCK_M, kv_len) if CAUSAL else kv_len
+    low = 0
+    if WINDOW > 0:
+        low = tl.maximum(first - WINDOW + 1, 0) // BLOCK_N * BLOCK_N
+        if not CAUSAL:
+            high = tl.minimum(first + BLOCK_M + WINDOW, kv_len)
+        middle = low  # the edge of a window may cut any block: all are masked
+    else:
+        # Up to here every query of the block meets every key.
+        middle = tl.maximum(tl.minimum(first + 1, kv_len) if CAUSAL else kv_len, 0) // BLOCK_N * BLOCK_N
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    denom = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    if WINDOW == 0:
+        acc, m, denom = attend_keys(
+            q, acc, m, denom, k_ptr, v_ptr, low, middle, last_key, kv_len, scale, softcap, stride_kn, stride_kd,
+            stride_vn, stride_vd, False, CAUSAL, WINDOW, SOFTCAP, HEAD_DIM, BLOCK_D, BLOCK_N,
+        )  # fmt: skip
+    acc, m, denom = attend_keys(
+        q, acc, m, denom, k_ptr, v_ptr, middle, high, last_key, kv_len, scale, softcap, stride_kn, stride_kd,
+        stride_vn, stride_vd, True, CAUSAL, WINDOW, SOFTCAP, HEAD_DIM, BLOCK_D, BLOCK_N,
+    )  # fmt: skip
+    row = (batch * n_heads + head) * q_len + queries
+    tl.store(out_ptr + row[:, None] * HEAD_DIM + d[None, :], normalised(acc, denom), mask=mask)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = True,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """softmax(scale * q k^T) v.
+
+    q: [batch, heads, q_len, head_dim]; k, v: [batch, kv_heads, kv_len, head_dim], heads a multiple of kv_heads, the
+    same dtype, any strides; causal: query i meets keys up to i + kv_len - q_len; scale: 1 / sqrt(head_dim) by
+    default; window: only the latest `window` keys; softcap: scores become softcap * tanh(score / softcap). A query
+    that meets no key gets 0. Returns [batch, heads, q_len, head_dim], contiguous. Raises InputError.
+    """
+    return SPEC.run(q=q, k=k, v=v, causal=causal, scale=scale, window=window, softcap=softcap)
+
+
+def reference(q, k, v, causal=True, scale=None, window=None, softcap=None):
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.to(wide).repeat_interleave(group, dim=1) for x in (k, v))
+    scores = q.to(wide) @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    seen = seen_keys(q.shape[2], k.shape[2], causal, window, q.device)
+    weights = torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1)
+    return torch.where(seen.any(-1, keepdim=True), weights, 0.0).matmul(v).to(q.dtype)
+
+
+def eager(q, k, v, causal=True, scale=None, window=None, softcap=None):
+    """PyTorch's own scaled_dot_product_attention, as it chooses."""
+    if softcap is not None:  # the fused kernels have none
+        return reference(q, k, v, causal, scale, window, softcap)
+    return sdpa(q, k, v, causal, scale, window)
+
+
+def make_inputs(dims, draw):
+    head_dim, kv_heads = dims["head_dim"], dims["kv_heads"]
+    return {
+        "q": draw.normal(dims["batch"], kv_heads * dims["group"], dims["q_len"], head_dim),
+        "k": draw.normal(dims["batch"], kv_heads, dims["kv_len"], head_dim),
+        "v": draw.normal(dims["batch"], kv_heads, dims["kv_len"], head_dim),
+        "causal": True,
+        "scale": None,
+        "window": None,
+        "softcap": None,
+    }
+
+
+def check(inputs):
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    need_rank(q, "q", 4)
+    need_dtype(q, "q", FLOATS)
+    need_rank(k, "k", 4)
+    need_same_dtype(k, "k", q, "q")
+    need_shape(k, "k", (q.shape[0], *k.shape[1:3], q.shape[3]), "q")
+    need_same_dtype(v, "v", q, "q")
+    need_shape(v, "v", k.shape, "k")
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise InputError(f"q has {q.shape[1]} heads and k {k.shape[1]}; q needs a multiple of them", "q")
+    if not 1 <= q.shape[3] <= 256:
+        raise InputError(f"q has a head_dim of {q.shape[3]}; it needs 1 to 256", "q")
+    attention_scale(inputs)
+    for name in ("window", "softcap"):
+        value = inputs.get(name)
+        if value is not None and not value > 0:
+            raise InputError(f"{name} is {value}; it needs a positive number, or None", name)
+    need_same_device(q=q, k=k, v=v)
+    need_no_grad(q=q, k=k, v=v)
+
+
+def plan(inputs, config, target):
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    batch, heads, q_len, head_dim = q.shape
+    softcap, scale = inputs.get("softcap"), attention_scale(inputs)
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    q_blocks = triton.cdiv(q_len, config.meta["BLOCK_M"])
+    args = {
+        "q_ptr": q,
+        "k_ptr": k,
+        "v_ptr": v,
+        "out_ptr": out,
+        # With a softcap the kernel bends scale * product, which it gets as softcap / scale on the products.
+        "scale": scale * LOG2E,
+        "softcap": softcap / scale if softcap else 0.0,
+        "n_heads": heads,
+        "group": heads // k.shape[1],
+        "q_len": q_len,
+        "kv_len": k.shape[2],
+        "q_blocks": q_blocks,
+        **{f"stride_q{d}": q.stride(i) for i, d in enumerate("bhmd")},
+        **{f"stride_{n}{d}": x.stride(i) for n, x in (("k", k), ("v", v)) for i, d in enumerate("bhnd")},
+        "CAUSAL": bool(inputs.get("causal", True)),
+        "WINDOW": int(inputs.get("window") or 0),
+        "SOFTCAP": softcap is not None,
+        "HEAD_DIM": head_dim,
+        "BLOCK_D": max(pow2(head_dim), 16),
+    }
+    return Plan((Launch(attention_kernel, (batch * heads * q_blocks,), args, config),), {"out": out})
+
+
+def configs(inputs, target):
+    q = inputs["q"]
+    if target.kind == "cpu":
+        choices = [(64, 64, 1, 1), (32, 64, 1, 1), (64, 32, 1, 1), (128, 64, 1, 1)]
+    elif q.dtype == torch.float32:  # exact products keep the tiles in registers
+        choices = [(32, 32, 4, 2), (64, 32, 4, 2), (16, 32, 4, 2)]
+    elif target.kind == "hip":
+        choices = [(128, 64, 4, 1), (128, 32, 4, 1), (64, 64, 4, 1)]
+    else:
+        choices = [(128, 64, 8, 3), (64, 64, 4, 3), (128, 128, 8, 2), (128, 64, 4, 3), (64, 128, 4, 2), (64, 32, 4, 3)]
+    width = max(pow2(q.shape[3]), 16) * q.element_size()
+    room = [c for c in choices if (c[0] + 2 * c[1] * c[3]) * width <= 0.9 * target.shared_bytes]
+    short = pow2(max(q.shape[2], 16))  # a block of more queries than there are would be idle
+    for block_m, block_n, num_warps, stages in dict.fromkeys((min(c[0], short), *c[1:]) for c in room or choices[-1:]):
+        yield Config({"BLOCK_M": block_m, "BLOCK_N": block_n}, num_warps, stages)
+
+
+def cost(inputs):
+    """Of the keys that a causal mask or a window leaves: four operations for each element of q a key meets."""
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    q_len, kv_len = q.shape[2], k.shape[2]
+    causal, window = inputs.get("causal", True), inputs.get("window")
+    pairs = q_len * kv_len
+    if window is not None:
+        pairs = q_len * min(window if causal else 2 * window - 1, kv_len)
+    elif causal:
+        full = min(q_len, kv_len)  # the last `full` queries meet kv_len - full + 1 ... kv_len keys
+        pairs = full * (kv_len - full) + full * (full + 1) // 2
+    flops = 4 * q.shape[0] * q.shape[1] * q.shape[3] * pairs
+    return Cost(nbytes(q, k, v), q.numel() * q.element_size(), flops)
+
+
+def _with(**options):
+    return lambda inputs: {**inputs, **options}
+
+
+def _sliced_qkv(inputs):
+    """As a projection leaves them: [batch, tokens, heads, head_dim], seen as heads first."""
+    return {
+        **inputs, **{name: inputs[name].transpose(1, 2).contiguous().transpose(1, 2) for name in ("q", "k", "v")},
+    }  # fmt: skip
+
+
+_SMALL = {"batch": 2, "kv_heads": 2, "group": 2, "q_len": 70, "kv_len": 70, "head_dim": 64}
+
+SPEC = KernelSpec(
+    name="attention",
+    title="Attention",
+    doc="Attention of a prompt without the score matrix: an online softmax walks along the keys. Look at the TFLOP/s "
+    "against the matmul roof, and at the blocks that causal skips.",
+    function=attention,
+    reference=reference,
+    eager=eager,
+    dims=(
+        Dim("batch", "sequences"),
+        Dim("kv_heads", "key and value heads", high=1024),
+        Dim("group", "query heads for each of them", high=128),
+        Dim("q_len", "queries of each sequence"),
+        Dim("kv_len", "keys of each sequence"),
+        Dim("head_dim", "elements of a head", high=256),
+    ),
+    presets={
+        "decode": {"batch": 1, "kv_heads": 8, "group": 4, "q_len": 1, "kv_len": 4096, "head_dim": 128},
+        "prefill": {"batch": 4, "kv_heads": 32, "group": 1, "q_len": 4096, "kv_len": 4096, "head_dim": 128},
+        "odd": {"batch": 2, "kv_heads": 3, "group": 3, "q_len": 333, "kv_len": 401, "head_dim": 80},
+        "largest": {"batch": 1, "kv_heads": 8, "group": 4, "q_len": 32_768, "kv_len": 32_768, "head_dim": 128},
+    },
+    default={"batch": 1, "kv_heads": 3, "group": 3, "q_len": 256, "kv_len": 256, "head_dim": 64},
+    dtypes=("bfloat16", "float16", "float32"),
+    outputs=(Output("out"),),
+    make_inputs=make_inputs,
+    plan=plan,
+    check=check,
+    configs=configs,
+    cost=cost,
+    sweep_dim="q_len",
+    shrinks="q_len",
+    baselines=(
+        *(
+            Baseline(f"SDPA {label}", backend(name), "a PyTorch build with this backend")
+            for label, name in (
+                ("FLASH", "FLASH_ATTENTION"),
+                ("cuDNN", "CUDNN_ATTENTION"),
+                ("EFFICIENT", "EFFICIENT_ATTENTION"),
+            )
+        ),
+        Baseline("FlexAttention", flex, "part of PyTorch 2.5 and newer"),
+        Baseline("flash-attn", flash_attn, "pip install flash-attn --no-build-isolation"),
+    ),
+    edges=(
+        Edge("All keys", "causal=False", _SMALL, _with(causal=False)),
+        Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**_SMALL, "q_len": 1, "kv_len": 20}),
+        Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**_SMALL, "kv_len": 33}),
+        Edge("No keys", "kv_len=0: zeros", {**_SMALL, "kv_len": 0}),
+        Edge("Window", "only the latest 17 keys", _SMALL, _with(window=17)),
+        Edge("Softcap", "scores bent below 2", _SMALL, _with(softcap=2.0)),
+        Edge("Large scores", "scores in the thousands: exp overflows without the maximum", _SMALL, _with(scale=60.0)),
+        Edge("Odd head", "head_dim=40: a mask on the lanes", {**_SMALL, "head_dim": 40}),
+        Edge("Heads inside", "[batch, tokens, heads, head_dim] in memory: strides", _SMALL, _sliced_qkv),
+        Edge("No batch", "batch=0: nothing to do", {**_SMALL, "batch": 0}),
+    ),
+    bugs=(
+        Bug(
+            "Offset forgotten",
+            find="offset = kv_len - q_len",
+            replace="offset = 0",
+            hint="Which key is the last one that the last query may meet?",
+            symptom="right for a whole prompt, wrong for a continued one",
+            dims={**_SMALL, "q_len": 20},
+        ),
+        Bug(
+            "Sums not rescaled",
+            find="        acc, m, denom = attend_block(acc, m, denom, products, scale, v, None)",
+            replace="        acc, _, denom = attend_block(acc, m * 0 + 4.0, denom, products, scale, v, None)",
+            hint="What happens to earlier sums when a larger maximum comes along?",
+            symptom="each block is weighted by a maximum of its own",
+            dims={**_SMALL, "q_len": 200, "kv_len": 200},
+        ),
+        Bug(
+            "Neighbour's kv head",
+            find="k_ptr += batch * stride_kb + head // group * stride_kh",
+            replace="k_ptr += batch * stride_kb + head % (n_heads // group) * stride_kh",
+            hint="Which kv head serves query head 1 in a group of 2?",
+            symptom="right without groups, wrong with them",
+            dims=_SMALL,
+        ),
+    ),
+)

@@ -1,0 +1,69 @@
+"""Other implementations of attention, by the arguments of kernels/attention.py; baselines, no kernel of its own."""
+
+from __future__ import annotations
+
+import torch
+
+
+def seen_keys(q_len, kv_len, causal, window, device):
+    """Which key each query meets: bool [q_len, kv_len]."""
+    place = torch.arange(q_len, device=device)[:, None] + kv_len - q_len
+    key = torch.arange(kv_len, device=device)[None]
+    seen = key <= place if causal else (key >= 0).expand(q_len, kv_len)
+    return seen if window is None else seen & (key > place - window) & (key < place + window)
+
+
+def sdpa(q, k, v, causal=True, scale=None, window=None, softcap=None):
+    """PyTorch's scaled_dot_product_attention, with a mask only where its own flags do not say it."""
+    if softcap is not None:
+        raise ValueError("PyTorch's fused attention has no softcap")
+    plain = window is None and (q.shape[2] == k.shape[2] or not causal)
+    mask = None if plain else seen_keys(q.shape[2], k.shape[2], causal, window, q.device)
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal and plain, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def backend(name):
+    def load():
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        backend = getattr(SDPBackend, name)
+
+        def run(q, k, v, **options):
+            with sdpa_kernel(backend):
+                return sdpa(q, k, v, **options)
+
+        return run
+
+    return load
+
+
+def flex():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    compiled = torch.compile(flex_attention)
+    masks = {}
+
+    def run(q, k, v, causal, scale, window, softcap):
+        key = (q.shape[2], k.shape[2], q.device)
+        offset = k.shape[2] - q.shape[2]
+        if causal and key not in masks:
+            masks[key] = create_block_mask(
+                lambda b, h, i, j: j <= i + offset, None, None, q.shape[2], k.shape[2], device=q.device
+            )
+        return compiled(q, k, v, block_mask=masks[key] if causal else None, scale=scale, enable_gqa=True)
+
+    return run
+
+
+def flash_attn():
+    from flash_attn import flash_attn_func
+
+    def run(q, k, v, causal, scale, window, softcap):
+        qkv = (x.transpose(1, 2) for x in (q, k, v))
+        sides = (-1, -1) if window is None else (window - 1, 0 if causal else window - 1)
+        out = flash_attn_func(*qkv, softmax_scale=scale, causal=causal, window_size=sides, softcap=softcap or 0.0)
+        return out.transpose(1, 2)
+
+    return run
