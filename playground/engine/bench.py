@@ -172,7 +172,7 @@ def _measure(
     except Exception as error:
         if is_fatal(error):
             raise
-        return ProviderBench(ok=False, failure=describe(error))
+        return ProviderBench(ok=False, failure=describe(error, case.spec if name == TRITON else None))
     if not all(v.ok for v in result.outputs.values()):
         return _wrong(result.outputs, "right at first and wrong after the benchmark, so without a time")
     return result

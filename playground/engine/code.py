@@ -28,7 +28,7 @@ def code(request: CodeRequest, job: Job) -> CodeResult:
         launches = []
         for launch in spec.plan(inputs, config, target).launches:
             job.progress(f"compiling {compile.kernel_name(launch)} for {target.arch}")
-            built = compile.compile_or_explain(launch, target, edited=request.source is not None)
+            built = compile.compile_or_explain(launch, target, spec, edited=request.source is not None)
             launches.append(_launch(launch, built, target, wanted))
         return CodeResult(
             choice=choose.as_choice(request, chosen, config, origin),

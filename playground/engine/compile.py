@@ -71,7 +71,9 @@ def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
         found = []
         for launch in plan.launches:
             job.progress(f"compiling {kernel_name(launch)} for {target.arch}")
-            found.append(resources_of(compile_or_explain(launch, target, edited=request.source is not None), target))
+            found.append(
+                resources_of(compile_or_explain(launch, target, spec, edited=request.source is not None), target)
+            )
         shown = plan.config(config)
         return ResourcesResult(
             choice=choose.as_choice(request, chosen, shown, origin), launches=tuple(found), source=source(target)
@@ -103,13 +105,17 @@ def need_support(spec: KernelSpec, dtype: str, target: Target) -> None:
         raise EngineError(Failure(kind="unavailable", message=reason, argument="dtype"))
 
 
-def compile_or_explain(launch: Launch, target: Target, edited: bool = False) -> Compiled:
-    """compile_launch, whose failures become an EngineError of one line."""
+def compile_or_explain(
+    launch: Launch, target: Target, spec: KernelSpec | None = None, edited: bool = False
+) -> Compiled:
+    """compile_launch, whose failures become an EngineError of one line, with the line of the spec's file."""
     try:
         return compile_launch(launch, target)
     except CompilationError as error:
-        kind, argument = ("input", "source") if edited else ("unavailable", "")
-        raise EngineError(Failure(kind=kind, message=describe(error), argument=argument)) from error
+        message = describe(error, spec)
+        if edited:
+            raise EngineError(Failure(kind="input", message=message, argument="source")) from error
+        raise EngineError(Failure(kind="unavailable", message=message)) from error
     except (RuntimeError, ValueError, AssertionError, NotImplementedError) as error:  # the backends' own refusals
         message = f"{kernel_name(launch)} does not compile for {target.arch}: {edits.first_line(error)}"
         raise EngineError(Failure(kind="unavailable", message=message)) from error
@@ -146,7 +152,7 @@ class _Tensor:
 
     def __init__(self, tensor: torch.Tensor):
         self.dtype, self.shape = tensor.dtype, tensor.shape
-        self._address = tensor.storage_offset() * tensor.element_size()  # allocations themselves are aligned
+        self._address = int(tensor.storage_offset()) * tensor.element_size()  # allocations themselves are aligned
         self._range = tensor.untyped_storage().nbytes()
 
     def data_ptr(self) -> int:

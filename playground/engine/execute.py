@@ -181,7 +181,7 @@ def _run_triton(case: Case, verdicts: Verdicts, checked: bool) -> tuple[Provider
     except Exception as error:
         if is_fatal(error):
             raise
-        return ProviderRun(ok=False, failure=describe(error), seconds=time.perf_counter() - began), None
+        return ProviderRun(ok=False, failure=describe(error, case.spec), seconds=time.perf_counter() - began), None
     return ProviderRun(ok=all(v.ok for v in found.values()), outputs=found, seconds=seconds), None
 
 

@@ -235,12 +235,16 @@ def test_an_edit_that_does_not_compile_names_the_line():
         "mask = offsets < n_elements", "mask = offsets < unknown"
     )
     failure = run("vector_add", source=source, dims={"n": 50}).providers["triton"].failure
-    assert "unknown" in failure and "mask = offsets < unknown" in failure and "\n" not in failure
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "< unknown" in text)
+    assert failure.startswith("does not compile: ") and "unknown is not defined" in failure
+    assert failure.endswith(f"(at line {line}: `mask = offsets < unknown`)") and "\n" not in failure
 
 
 def test_an_edited_plan_that_raises_is_a_line_too():
     source = edits.source_of(kernels.get("vector_add")).replace("out = torch.empty(", "out = torch.empti(")
-    assert "empti" in run("vector_add", source=source, dims={"n": 50}).providers["triton"].failure
+    failure = run("vector_add", source=source, dims={"n": 50}).providers["triton"].failure
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "empti(" in text)
+    assert "no attribute 'empti'" in failure and failure.endswith(f"(line {line})")
 
 
 def test_a_dtype_that_the_target_lacks_is_unavailable(monkeypatch):
