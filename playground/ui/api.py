@@ -5,6 +5,7 @@ They answer with compact dicts; a request that ends without a result answers wit
 
 # No postponed annotations here: Gradio reads the types of these functions for its schemas.
 import json
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -20,6 +21,7 @@ from playground.engine.messages import (
     RunResult,
 )
 from playground.engine.trace_messages import TraceRequest, TraceResult
+from playground.ui import api_code
 from playground.ui.answer import ask
 from playground.ui.context import Context
 from playground.ui.links import config_from, whole
@@ -113,7 +115,8 @@ def add(context: Context) -> None:
         """
         return _answer(context, TraceRequest, kernel, dims, dtype, 0, config, edge, bug)
 
-    for function in (list_kernels, run_kernel, bench_kernel, trace_kernel):
+    more = api_code.endpoints(context, _request, _guarded)
+    for function in (list_kernels, run_kernel, bench_kernel, trace_kernel, *more):
         gr.api(function, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
 
 
@@ -121,20 +124,32 @@ def _answer(
     context: Context, verb: type[Request], kernel: str, dims: Any, dtype: str, seed: Any, config: str, edge: str = "",
     bug: str = "",
 ) -> dict[str, Any]:  # fmt: skip
+    def answer() -> dict[str, Any]:
+        result = context.engine.run(ask(verb, _request(kernel, dims, dtype, seed, config, edge, bug)))
+        if isinstance(result, TraceResult):
+            return _trace(result)
+        return _run(result) if isinstance(result, RunResult) else _bench(result)
+
+    return _guarded(answer)
+
+
+def _request(kernel: str, dims: Any, dtype: str, seed: Any, config: str, edge: str = "", bug: str = "") -> Request:
+    """What was passed as a request. Raises InputError."""
+    sizes = {name: whole(value, name) for name, value in _object(dims).items()}
+    return Request(
+        kernel=str(kernel), dims=sizes, dtype=dtype or None, seed=whole(seed, "seed"), config=config_from(config),
+        edge=edge or None, bug=bug or None,
+    )  # fmt: skip
+
+
+def _guarded(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The answer, or why there is none, in one line."""
     try:
-        sizes = {name: whole(value, name) for name, value in _object(dims).items()}
-        request = Request(
-            kernel=str(kernel), dims=sizes, dtype=dtype or None, seed=whole(seed, "seed"), config=config_from(config),
-            edge=edge or None, bug=bug or None,
-        )  # fmt: skip
-        result = context.engine.run(ask(verb, request))
+        return answer()
     except InputError as error:
         return {"error": {"kind": "input", "message": str(error), "argument": error.argument}}
     except EngineError as error:
         return {"error": error.failure.model_dump()}
-    if isinstance(result, TraceResult):
-        return _trace(result)
-    return _run(result) if isinstance(result, RunResult) else _bench(result)
 
 
 def _object(text: Any) -> dict[str, Any]:

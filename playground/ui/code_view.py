@@ -45,7 +45,7 @@ def banner(result: CodeResult) -> str:
     spilled = f"spills {used.spills} bytes a thread" if used.spills else "no spills"
     headline = f"{used.registers} registers a thread, {spilled}"
     shared = (
-        f"{words.text(used.shared_bytes, words.BYTES)} of shared memory" if used.shared_bytes else "no shared memory"
+        f"{used.shared_bytes:,} bytes of shared memory" if used.shared_bytes else "no shared memory"
     )
     detail = f"{worst.kernel} for {result.target}: {words.count(used.num_warps, 'warp')}, {shared}. "
     if worst.occupancy is not None:

@@ -18,8 +18,9 @@ def functions():
     return {fn.api_name: fn.fn for fn in demo.fns.values()}
 
 
-def test_there_are_three_endpoints(functions):
-    assert set(functions) == {"list_kernels", "run_kernel", "bench_kernel"}
+def test_every_verb_has_an_endpoint(functions):
+    verbs = ("run", "bench", "trace", "compile", "sweep")
+    assert set(functions) == {"list_kernels", *(f"{verb}_kernel" for verb in verbs)}
 
 
 def test_list_kernels(functions):
