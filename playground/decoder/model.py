@@ -135,13 +135,21 @@ class Model:
     def _project(
         self, ops: Recorder, layer: LayerWeights, h: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        config = self.config
-        qkv = ops("linear", x=h, weight=layer.qkv, **_bias(layer.qkv_bias))
-        heads = qkv.view(qkv.shape[0], -1, config.head_dim)
-        q, k, v = heads.split([config.heads, config.kv_heads, config.kv_heads], dim=1)
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q = ops("rms_norm", x=q, weight=layer.q_norm, eps=config.rms_eps)
-            k = ops("rms_norm", x=k, weight=layer.k_norm, eps=config.rms_eps)
+        config, head_dim = self.config, self.config.head_dim
+        counts = [config.heads, config.kv_heads, config.kv_heads]
+        if layer.q_norm is None or layer.k_norm is None:
+            qkv = ops("linear", x=h, weight=layer.qkv, **_bias(layer.qkv_bias))
+            q, k, v = qkv.view(h.shape[0], -1, head_dim).split(counts, dim=1)
+            return q, k, v
+        # A norm of q and k takes rows that lie one behind the other, so each gets a product of its own.
+        rows = [count * head_dim for count in counts]
+        biases = [None] * 3 if layer.qkv_bias is None else layer.qkv_bias.split(rows)
+        q, k, v = (
+            ops("linear", x=h, weight=weight, **_bias(bias)).view(h.shape[0], -1, head_dim)
+            for weight, bias in zip(layer.qkv.split(rows), biases, strict=True)
+        )
+        q = ops("rms_norm", x=q, weight=layer.q_norm, eps=config.rms_eps)
+        k = ops("rms_norm", x=k, weight=layer.k_norm, eps=config.rms_eps)
         return q, k, v
 
     def layer_cache(self, index: int) -> dict[str, Any]:
