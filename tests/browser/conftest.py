@@ -52,8 +52,9 @@ def chrome():
     path = chromium.find()
     if path is None:
         pytest.skip("no Chromium here: `apt install chromium` or `.venv/bin/playwright install chromium` brings one")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=60_000)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser

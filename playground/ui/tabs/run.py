@@ -104,9 +104,9 @@ def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) 
         for new in answers(context.engine, asked, host, cancel):
             if not context.jobs.owns(session, cancel):
                 return
-            only_progress = replace(new, progress=None) == replace(answer, progress=None) and new.progress
+            counted = _only_counted(answer, new)
             answer = new
-            if only_progress and time.monotonic() - drawn_at < BETWEEN:
+            if counted and time.monotonic() - drawn_at < BETWEEN:
                 continue
             drawn_at = time.monotonic()
             visit = visit.added(new) if new.run and not new.progress else visit
@@ -115,6 +115,14 @@ def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) 
         yield shows(Answer(asked, failure=error.failure), visit)
     finally:
         context.jobs.end(session, cancel)
+
+
+def _only_counted(old: Answer, new: Answer) -> bool:
+    """Whether the new answer only says that the same work has come further, which the next one will say again."""
+    if old.progress is None or new.progress is None:
+        return False
+    same = (old.progress.what, old.progress.place) == (new.progress.what, new.progress.place)
+    return same and replace(old, progress=None) == replace(new, progress=None)
 
 
 TAB = Tab("Run", 10, build)
