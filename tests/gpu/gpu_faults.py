@@ -24,16 +24,16 @@ def _device_assert(job):
 
 
 def _wild_pointer(job):
-    """A Triton kernel that reads where nothing is."""
+    """A Triton kernel that reads next to the null pointer, where nothing ever is."""
     import torch
     import triton
     import triton.language as tl
 
     @triton.jit
     def wild(out_ptr, where):
-        tl.store(out_ptr, tl.load(where.to(tl.pointer_type(tl.float32))))
+        tl.store(out_ptr, tl.load(where.to(tl.int64).to(tl.pointer_type(tl.float32))))
 
-    wild[(1,)](torch.zeros(1, device=job.device), 2**40)
+    wild[(1,)](torch.zeros(1, device=job.device), 64)
     torch.cuda.synchronize()
 
 
