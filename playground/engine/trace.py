@@ -12,15 +12,19 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from triton.runtime.errors import InterpreterError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.spec import InputError, Launch, Plan, Target
 from playground.engine import chain, choose, edits, execute, host
+from playground.engine.arena import Arena, Region
 from playground.engine.choose import Chosen
+from playground.engine.errors import describe
 from playground.engine.job import Job
-from playground.engine.messages import OutOfBounds
-from playground.engine.probe import SECTOR, Arena, ChosenPrograms, Probe, Region, tensors_of, watching
+from playground.engine.messages import EngineError, Failure, OutOfBounds
+from playground.engine.probe import SECTOR, ChosenPrograms, Probe, ProgramsWait, tensors_of, watching
 from playground.engine.trace_messages import (
     Access,
     ChainStep,
@@ -33,6 +37,9 @@ from playground.engine.trace_messages import (
 
 Program = tuple[int, ...]
 
+ASSEMBLY = "inline PTX is not interpreted: its first operand stands in for its result"
+WAITS = "a GPU's programs wait for each other in this config; traced in one that runs them one by one"
+MOST_MISSES = 20  # accesses out of bounds that are told of a launch
 KEPT = 12  # programs whose accesses are kept one by one
 COPIES = 4  # of a launch's tensors: themselves, the arena, and what is marked for each element
 MOST_BYTES = 2**32  # that a trace takes, however much is free
@@ -40,11 +47,12 @@ MOST_BYTES = 2**32  # that a trace takes, however much is free
 
 @dataclass(frozen=True)
 class Traced:
-    """A whole plan's trace: its launches, what lay outside, and whether every program was run."""
+    """A whole plan's trace: its launches, what lay outside, whether every program was run, and with stand-ins."""
 
     launches: tuple[TracedLaunch, ...]
     out_of_bounds: tuple[OutOfBounds, ...]
     exact: bool
+    assembly: bool = False
 
 
 def trace(request: TraceRequest, job: Job) -> TraceResult:
@@ -59,7 +67,14 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
             inputs = chosen.edge.change(inputs)
         config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, chosen.dtype)
         job.progress("tracing")
-        traced = trace_plan(spec.plan(inputs, config, target), request.programs, request.seconds, job.progress)
+        how = (request.programs, request.seconds, job.progress)
+        waits = False
+        try:
+            traced = trace_plan(spec.plan(inputs, config, target), *how)
+        except ProgramsWait:
+            waits, target = True, Target.named("cpu")
+            config, origin = spec.default_config(inputs, target), "spec"
+            traced = trace_plan(spec.plan(inputs, config, target), *how)
         cost = spec.cost(inputs)
         steps = chain.eager_chain(spec, inputs)
     sites = [access for launch in traced.launches for access in launch.accesses]
@@ -78,8 +93,10 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
         accesses=tuple(sites),
         launches=traced.launches,
         chain=tuple(ChainStep(kernel=step.kernel, reads=step.reads, writes=step.writes) for step in steps),
-        source=execute.source(job, "addresses as planned for sm_90"),
-        note="; ".join(filter(None, (_smaller(asked, chosen), "" if traced.exact else _sampled(traced)))),
+        source=execute.source(job, f"addresses as planned for {target.arch}"),
+        note="; ".join(
+            filter(None, (_smaller(asked, chosen), _sampled(traced), ASSEMBLY * traced.assembly, WAITS * waits))
+        ),
         seconds=time.perf_counter() - began,
     )
 
@@ -109,6 +126,8 @@ def _smaller(asked: Chosen, chosen: Chosen) -> str:
 
 
 def _sampled(traced: Traced) -> str:
+    if traced.exact:
+        return ""
     ran = sum(launch.programs_traced for launch in traced.launches)
     total = sum(launch.programs_total for launch in traced.launches)
     return (
@@ -124,16 +143,17 @@ def trace_plan(
     progress: Callable[[str, int, int, str], None] = lambda what, done, total, unit: None,
 ) -> Traced:
     """Run each launch of the plan in the interpreter under watch. programs, seconds: see TraceRequest."""
-    launches, misses = [], []
+    launches, misses, assembly = [], [], False
     share = seconds / max(len(plan.launches), 1)
     for launch in plan.launches:
         if math.prod(launch.grid) == 0:
             continue
-        traced, outside = _trace_launch(launch, programs, share, progress)
+        traced, probe = _trace_launch(launch, programs, share, progress)
         launches.append(traced)
-        misses += outside
+        misses += [_outside(miss, probe.source_file) for miss in probe.misses[:MOST_MISSES]]
+        assembly = assembly or probe.assembly
     exact = all(t.programs_traced == t.programs_total for t in launches)
-    return Traced(tuple(launches), tuple(misses), exact)
+    return Traced(tuple(launches), tuple(misses), exact, assembly)
 
 
 def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float, progress: Callable):
@@ -143,8 +163,13 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
     source_file = launch.kernel.fn.__code__.co_filename
     probe = Probe(arena, source_file, frozenset(_index(p, launch.grid) for p in keep))
     ran = _Counted(launch.grid, _even_order(total, keep), time.monotonic() + seconds, progress)
-    with watching(probe):
-        ChosenPrograms(launch, iter(ran))(**_moved(launch, arena), **launch.config.meta)
+    try:
+        with watching(probe):
+            ChosenPrograms(launch, iter(ran))(**_moved(launch, arena), **launch.config.meta)
+    except (InterpreterError, ProgramsWait) as error:
+        if probe.waits:
+            raise ProgramsWait from None
+        raise _refused(launch, error) from error
     probe.read_back()
     arena.copy_back(tensors_of(launch))
     scale = total / ran.count
@@ -172,7 +197,17 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
             for p in keep
         },
     )
-    return traced, [_outside(miss, source_file) for miss in probe.misses[:20]]
+    return traced, probe
+
+
+def _refused(launch: Launch, error: BaseException) -> EngineError:
+    """In one line what the interpreter could not do: it wraps an error once for each call of a jit function."""
+    root: BaseException = error
+    while isinstance(root, InterpreterError) and (root.__cause__ or root.__context__):
+        root = root.__cause__ or root.__context__ or root
+    message = f"{launch.kernel.fn.__name__} cannot be traced, for Triton's interpreter stops in it: {describe(root)}"
+    kind: Literal["unavailable", "failed"] = "unavailable" if isinstance(root, NotImplementedError) else "failed"
+    return EngineError(Failure(kind=kind, message=message))
 
 
 def _spread(total: int) -> tuple[int, ...]:

@@ -92,3 +92,13 @@ def test_a_large_grid_is_sampled_and_scaled(traces):
 
 def test_an_empty_grid_loads_nothing(traces):
     assert traces["empty"]["launches"] == [] and traces["empty"]["exact"]
+
+
+def test_a_program_that_waits_for_another_ends_the_trace(traces):
+    assert traces["waiting"] == "waits"
+
+
+def test_sampled_lanes_carry_the_values_in_memory(traces):
+    load, store = traces["copy"]["launches"][0]["programs"]["3"]
+    assert load["samples"][0] == [0, 768, 768.0] and load["samples"][-1] == [231, 999, 999.0]
+    assert [value for *_, value in store["samples"]] == [value for *_, value in load["samples"]]

@@ -8,6 +8,7 @@ import triton.language as tl
 
 import kernels
 from kernels.spec import Config, Launch, Plan, Target
+from playground.engine.probe import ProgramsWait
 from playground.engine.trace import trace_plan
 
 
@@ -35,12 +36,31 @@ def shifted(shift, n=1000):
     return Plan((launch,), {"out": out}), out
 
 
-def of_kernel(name, dims, dtype, **how):
+def of_kernel(name, dims, dtype, config=None, **how):
     spec = kernels.get(name)
     inputs = spec.inputs(dims, dtype, "cpu")
     target = Target.named("sm_90")
-    plan = spec.plan(inputs, spec.default_config(inputs, target), target)
+    plan = spec.plan(inputs, config or spec.default_config(inputs, target), target)
     return trace_plan(plan, **how), plan
+
+
+@triton.jit
+def wait_for_the_last(flag_ptr, out_ptr):
+    if tl.program_id(0) == tl.num_programs(0) - 1:
+        tl.atomic_xchg(flag_ptr, 1)
+    while tl.atomic_add(flag_ptr, 0) == 0:
+        pass
+    tl.store(out_ptr + tl.program_id(0), 1)
+
+
+def waiting():
+    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    launch = Launch(wait_for_the_last, (2,), {"flag_ptr": flag, "out_ptr": out}, Config())
+    try:
+        trace_plan(Plan((launch,), {"out": out}), programs=())
+    except ProgramsWait:
+        return "waits"
+    return "ended"
 
 
 def as_json(traced):
@@ -66,7 +86,9 @@ def main():
     )
     results["hole"] = as_json(trace_plan(Plan((into_a_hole,), {"out": out})))
     results["norm"] = as_json(of_kernel("add_rms_norm", {"rows": 5, "n": 300}, "bfloat16")[0])
-    results["large"] = as_json(of_kernel("vector_add", {"n": 50_000_000}, "float32", seconds=0.3)[0])
+    large = of_kernel("vector_add", {"n": 50_000_000}, "float32", Config({"BLOCK": 1024}), seconds=0.3)
+    results["large"] = as_json(large[0])
+    results["waiting"] = waiting()
     results["empty"] = as_json(of_kernel("vector_add", {"n": 0}, "float32")[0])
     print(json.dumps(results))
 
