@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from kernels import get
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
@@ -47,7 +48,8 @@ class Answer:
     """All that is known of one run so far.
 
     progress: what is still being done; None once nothing more comes. failure: why there is no verdict. untimed: why
-    there are no times of this device. recorded: the recording nearest to the shape, if there is one.
+    there are no times of this device. recorded: the recording nearest to the shape, if there is one; unrecorded: what
+    is recorded instead, where there is none.
     """
 
     request: Request
@@ -58,6 +60,7 @@ class Answer:
     untimed: str = ""
     resources: ResourcesResult | None = None
     recorded: BenchResult | None = None
+    unrecorded: str = ""
 
     @property
     def right(self) -> bool:
@@ -93,7 +96,10 @@ def answers(engine: Engine, request: Request, host: HostResult, cancel: threadin
     if not now.run or not now.run.ok or request.edge or request.bug:
         yield replace(now, progress=None)
         return
-    now = replace(now, recorded=nearest(engine, request, host), progress=Progress(what="Timing every implementation"))
+    known = nearest(engine, request, host)
+    other = "" if known or host.kind == "gpu" else others_recorded(engine, request)
+    waiting = Progress(what="Timing every implementation")
+    now = replace(now, recorded=known, unrecorded=other, progress=waiting)
     yield now
     for grown in _timed(engine, now, cancel):
         yield (now := grown)
@@ -147,6 +153,14 @@ def nearest(engine: Engine, request: Request, host: HostResult) -> BenchResult |
     if host.kind == "gpu":
         return None
     return next(iter(engine.recorded(ask(BenchRequest, request, config=None))), None)
+
+
+def others_recorded(engine: Engine, request: Request) -> str:
+    """A line that says in which other dtypes this kernel is recorded, "" where it is in none."""
+    asked = ask(BenchRequest, request, config=None)
+    others = [d for d in get(request.kernel).dtypes if d != request.dtype]
+    found = [d for d in others if engine.recorded(asked.model_copy(update={"dtype": d}))]
+    return f"Nothing is recorded in {request.dtype}; {' and '.join(found)} is. Choose it as dtype." if found else ""
 
 
 def exact(result: BenchResult, request: Request) -> bool:

@@ -24,8 +24,7 @@ class Link:
 def first_choice(spec: KernelSpec, gpu: bool = False) -> Request:
     """What the form holds before anything is chosen: a shape that this host answers at once."""
     dims = spec.presets["prefill"] if gpu and "prefill" in spec.presets else spec.default
-    dtype = "float32" if not gpu and "float32" in spec.dtypes else spec.dtypes[0]
-    return Request(kernel=spec.name, dims=dict(dims), dtype=dtype)
+    return Request(kernel=spec.name, dims=dict(dims), dtype=spec.dtypes[0])
 
 
 def config_key(config: ConfigChoice | None) -> str:
@@ -84,7 +83,7 @@ def restore(params: Mapping[str, str], start: Request, gpu: bool = False) -> Lin
     problem = ""
     while given.get("kernel"):
         try:
-            request = _read(given, gpu)
+            request = _read(given)
             chosen = choose.validate(request, gpu)
             filled = request.model_copy(update={"dims": chosen.dims, "dtype": chosen.dtype})
             return Link(filled, problem)
@@ -95,17 +94,15 @@ def restore(params: Mapping[str, str], start: Request, gpu: bool = False) -> Lin
     return Link(start, problem)
 
 
-def _read(given: Mapping[str, str], gpu: bool) -> Request:
+def _read(given: Mapping[str, str]) -> Request:
     dims = {}
     spec = all_kernels().get(given["kernel"])
-    # A bug brings the dtype in which it bites; else what is left out is as in a first visit.
-    usual = first_choice(spec, gpu).dtype if spec and "bug" not in given else None
     for dim in spec.dims if spec else ():
         if dim.name in given:
             dims[dim.name] = whole(given[dim.name], dim.name)
     asked = given.get("baselines")
     names = None if asked is None else tuple(n for n in asked.split(",") if n != "none")
     return Request(
-        kernel=given["kernel"], dims=dims, dtype=given.get("dtype") or usual, seed=whole(given.get("seed", 0), "seed"),
+        kernel=given["kernel"], dims=dims, dtype=given.get("dtype"), seed=whole(given.get("seed", 0), "seed"),
         config=config_from(given.get("config")), edge=given.get("edge"), bug=given.get("bug"), baselines=names,
     )  # fmt: skip

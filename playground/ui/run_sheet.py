@@ -83,6 +83,9 @@ def _here(answer: Answer, host: HostResult | None) -> list[Any]:
 def _there(answer: Answer) -> list[Any]:
     """The recording that stands beside what this host can say."""
     recorded = answer.recorded
+    if answer.unrecorded and answer.right:
+        absent = panels.section("Against PyTorch, on a GPU", None, answer.unrecorded)
+        return [gr.update(visible=True), absent, "", None]
     if recorded is None or not answer.right:
         return [gr.update(visible=False), "", "", None]
     title = f"Against PyTorch, on {recorded.source.device}"

@@ -296,12 +296,17 @@ def _compiled(answer: Answer) -> list[Reason]:
     found = []
     for launch in answer.resources.launches[:1]:
         spills = f"{launch.spills:,} B spilled" if launch.spills else "no spills"
-        shared = f"{launch.shared_bytes / 1024:.3g} KB of shared memory" if launch.shared_bytes else "no shared memory"
+        shared = f"{_shared(launch.shared_bytes)} of shared memory" if launch.shared_bytes else "no shared memory"
         loads = ", ".join(f"{launch.instructions[name]} × {name}" for name in _telling(launch.instructions)[:3])
         evidence = f"{spills}, {shared}, {words.count(launch.num_warps, 'warp')} on {launch.target}"
         claim = f"{launch.registers} registers a thread"
         found.append(Reason(claim, f"{evidence}{'; ' + loads if loads else ''}", answer.resources.source))
     return found
+
+
+def _shared(size: int) -> str:
+    """Shared memory is told in KB of 1024, as vendors do."""
+    return f"{size / 1024:.3g} KB" if size >= 1024 else f"{size} B"
 
 
 # Instructions that say the most about a kernel's speed, first: its matrix products, and how it reaches memory.

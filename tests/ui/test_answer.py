@@ -50,6 +50,15 @@ def test_code_is_compiled_for_the_gpu_that_is_recorded_or_here():
     assert answer(gpu).recorded is None  # a GPU's own times need no recording beside them
 
 
+def test_what_is_recorded_in_another_dtype_is_named():
+    class BfloatAlone(FakeEngine):
+        def recorded(self, request):
+            return super().recorded(request) if request.dtype == "bfloat16" else []
+
+    assert answer(BfloatAlone()).unrecorded == "Nothing is recorded in float32; bfloat16 is. Choose it as dtype."
+    assert answer(BfloatAlone(), dtype="bfloat16").unrecorded == ""
+
+
 def test_a_host_that_cannot_time_says_why_and_keeps_the_verdict():
     class NoTimes(FakeEngine):
         def stream(self, request, cancel):
