@@ -24,7 +24,7 @@ from playground.engine.choose import Chosen
 from playground.engine.errors import describe
 from playground.engine.job import Job
 from playground.engine.messages import EngineError, Failure, OutOfBounds
-from playground.engine.probe import SECTOR, ChosenPrograms, Probe, ProgramsWait, tensors_of, watching
+from playground.engine.probe import SECTOR, ChosenPrograms, Probe, ProgramsWait, Site, tensors_of, watching
 from playground.engine.trace_messages import (
     Access,
     ChainStep,
@@ -162,7 +162,11 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
     arena = Arena(tensors_of(launch))
     source_file = launch.kernel.fn.__code__.co_filename
     probe = Probe(arena, source_file, frozenset(_index(p, launch.grid) for p in keep))
-    ran = _Counted(launch.grid, _even_order(total, keep), time.monotonic() + seconds, progress)
+    edge: dict[tuple[str, int, str], Site] = {}  # of the last program alone, whose block is often not full
+    ran = _Counted(
+        launch.grid, _even_order(total, keep), time.monotonic() + seconds, progress,
+        lambda: edge.update({key: replace(site) for key, site in probe.sites.items()}),
+    )  # fmt: skip
     try:
         with watching(probe):
             ChosenPrograms(launch, iter(ran))(**_moved(launch, arena), **launch.config.meta)
@@ -172,8 +176,10 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
         raise _refused(launch, error) from error
     probe.read_back()
     arena.copy_back(tensors_of(launch))
-    scale = total / ran.count
-    accesses = tuple(_access(site, source_file, scale) for site in probe.sites.values() if site.tensor)
+    scale = (total - 1) / (ran.count - 1) if ran.count > 1 else 1.0
+    accesses = tuple(
+        _access(site, edge.get(key), source_file, scale) for key, site in probe.sites.items() if site.tensor
+    )
     traced = TracedLaunch(
         kernel=launch.kernel.fn.__name__,
         grid=launch.grid,
@@ -216,11 +222,14 @@ def _spread(total: int) -> tuple[int, ...]:
 
 
 class _Counted:
-    """The programs to run until the deadline; those asked for come first and always run."""
+    """The programs to run until the deadline; three at least. first_done: called once the first has run."""
 
-    def __init__(self, grid: tuple[int, ...], order: list[int], deadline: float, progress: Callable):
+    def __init__(
+        self, grid: tuple[int, ...], order: list[int], deadline: float, progress: Callable, first_done: Callable
+    ):
         self.count = 0
         self._grid, self._order, self._deadline, self._progress = grid, order, deadline, progress
+        self._first_done = first_done
 
     def __iter__(self) -> Iterator[Program]:
         for linear in self._order:
@@ -230,12 +239,14 @@ class _Counted:
                 self._progress("tracing", self.count, len(self._order), "programs")
             self.count += 1
             yield _index(linear, self._grid)
+            if self.count == 1:
+                self._first_done()
 
 
 def _even_order(total: int, first: list[int]) -> list[int]:
-    """Program ids such that any prefix is spread evenly over the grid: `first`, then by halving the gaps."""
+    """Program ids such that any prefix is spread evenly: the last one, those of `first`, then by halving the gaps."""
     seen, order = set(), []
-    for linear in (*first, 0, total - 1):
+    for linear in (total - 1, *first, 0):
         if linear not in seen:
             seen.add(linear)
             order.append(linear)
@@ -264,19 +275,24 @@ def _moved(launch: Launch, arena: Arena) -> dict:
     return moved
 
 
-def _access(site, source_file: str, scale: float) -> Access:
-    sectors = round(site.sectors * scale)
+def _access(site: Site, edge: Site | None, source_file: str, scale: float) -> Access:
+    """A site's sums over the whole grid: the last program's as they are, the others' scaled."""
+
+    def whole(name: str) -> int:
+        known = getattr(edge, name) if edge else 0
+        return round(known + (getattr(site, name) - known) * scale)
+
     return Access(
         kind=site.kind,
         line=site.line,
         code=linecache.getline(source_file, site.line).strip(),
         tensor=site.tensor,
         itemsize=site.itemsize,
-        calls=round(site.calls * scale),
-        lanes=round(site.lanes * scale),
-        active=round(site.active * scale),
-        bytes=round(site.bytes * scale),
-        sectors=sectors,
+        calls=whole("calls"),
+        lanes=whole("lanes"),
+        active=whole("active"),
+        bytes=whole("bytes"),
+        sectors=whole("sectors"),
         efficiency=site.distinct * site.itemsize / (site.sectors * SECTOR) if site.sectors else 0.0,
     )
 
