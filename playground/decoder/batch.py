@@ -121,7 +121,9 @@ class Batch:
     def step(self) -> list[Emitted]:
         """Prefill a chunk, decode a token. Returns what came of it; [] where there is nothing to do."""
         out: list[Emitted] = []
-        if self._waiting or self._prefilling or self._stale or any(c.cancelled for c in self._decoding):
+        joining = bool(self._waiting) and len(self.active) < self.max_batch
+        cancelled = any(c.cancelled for c in (*self._waiting, *self._decoding))
+        if joining or cancelled or self._prefilling or self._stale:
             self._land(out)
             self._drop_cancelled(out)
             self._admit(out)

@@ -10,12 +10,18 @@ from playground.decoder.conversation import Limits
 from tests.decoder import tiny
 
 
+@pytest.fixture(params=[False, True], ids=["in step", "ahead"])
+def ahead(request):
+    """Whether a step is launched before the tokens of the last one are looked at."""
+    return request.param
+
+
 def prompt(seed, length):
     return torch.randint(2, 99, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def test_texts_equal_transformers_while_others_join_and_leave():
-    batch = tiny.make_batch(max_batch=3)
+def test_texts_equal_transformers_while_others_join_and_leave(ahead):
+    batch = tiny.make_batch(ahead=ahead, max_batch=3)
     prompts = [prompt(i, n) for i, n in enumerate((3, 40, 1, 17, 70))]
     conversations = []
     for text in prompts:
@@ -28,9 +34,9 @@ def test_texts_equal_transformers_while_others_join_and_leave():
         assert conversation.finish == "length"
 
 
-def test_the_end_token_ends_an_answer():
+def test_the_end_token_ends_an_answer(ahead):
     text = next(p for p in (prompt(s, 5) for s in range(500)) if 100 in tiny.expected_answer(p, 40))
-    batch = tiny.make_batch(eos=(100,))
+    batch = tiny.make_batch(ahead=ahead, eos=(100,))
     conversation = batch.submit(text, limits=Limits(max_tokens=40))
     tiny.finish(batch)
     assert conversation.finish == "stop"
@@ -48,8 +54,8 @@ def test_a_long_prompt_does_not_hold_up_the_others():
     assert running.step == before + 10
 
 
-def test_a_second_turn_computes_its_new_tokens_alone():
-    batch = tiny.make_batch()
+def test_a_second_turn_computes_its_new_tokens_alone(ahead):
+    batch = tiny.make_batch(ahead=ahead)
     first = batch.submit(prompt(1, 40), limits=Limits(max_tokens=10))
     tiny.finish(batch)
     follow = [*first.tokens, *prompt(2, 5)]
@@ -76,8 +82,8 @@ def test_conversations_with_one_beginning_share_its_pages():
         assert conversation.answer == tiny.expected_answer(text, 30)
 
 
-def test_too_few_pages_slow_conversations_down_and_change_nothing():
-    batch = tiny.make_batch(pages=9, max_batch=4)
+def test_too_few_pages_slow_conversations_down_and_change_nothing(ahead):
+    batch = tiny.make_batch(ahead=ahead, pages=9, max_batch=4)
     prompts = [prompt(i, n) for i, n in enumerate((10, 20, 5, 12))]
     conversations = [batch.submit(p, limits=Limits(max_tokens=30)) for p in prompts]
     tiny.finish(batch)
@@ -87,8 +93,8 @@ def test_too_few_pages_slow_conversations_down_and_change_nothing():
     assert computed > sum(map(len, prompts)), "none was sent back, so this tests nothing"
 
 
-def test_an_answer_goes_to_the_last_slot_and_not_beyond():
-    batch = tiny.make_batch(pages=4, max_context=32)
+def test_an_answer_goes_to_the_last_slot_and_not_beyond(ahead):
+    batch = tiny.make_batch(ahead=ahead, pages=4, max_context=32)
     text = prompt(1, 20)
     conversation = batch.submit(text)
     tiny.finish(batch)
@@ -109,8 +115,8 @@ def test_a_shared_beginning_is_given_up_where_no_page_is_left_to_copy_it():
     assert second.finish == "context" and second.answer == tiny.expected_answer(other, 1)
 
 
-def test_a_sliding_conversation_reads_what_a_fresh_one_would():
-    batch = tiny.make_batch(pages=4, max_context=32)
+def test_a_sliding_conversation_reads_what_a_fresh_one_would(ahead):
+    batch = tiny.make_batch(ahead=ahead, pages=4, max_context=32)
     text = prompt(3, 28)
     conversation = batch.submit(text, limits=Limits(max_tokens=12, full="slide", keep=6))
     tiny.finish(batch)
@@ -131,8 +137,8 @@ def test_a_prompt_that_cannot_fit_is_refused_in_one_line():
     assert len(batch.submit(prompt(1, 90), limits=Limits(full="slide", keep=4)).tokens) == 18
 
 
-def test_without_the_cache_the_text_is_the_same_and_the_work_grows():
-    batch = tiny.make_batch()
+def test_without_the_cache_the_text_is_the_same_and_the_work_grows(ahead):
+    batch = tiny.make_batch(ahead=ahead)
     text = prompt(5, 12)
     conversation = batch.submit(text, limits=Limits(max_tokens=15, cache=False))
     tiny.finish(batch)
@@ -141,8 +147,8 @@ def test_without_the_cache_the_text_is_the_same_and_the_work_grows():
     assert batch.pool.available == 64
 
 
-def test_alternatives_are_the_softmax_of_the_logits():
-    batch = tiny.make_batch()
+def test_alternatives_are_the_softmax_of_the_logits(ahead):
+    batch = tiny.make_batch(ahead=ahead)
     text = prompt(6, 9)
     batch.submit(text, limits=Limits(max_tokens=4, alternatives=True))
     emitted = []
@@ -156,11 +162,11 @@ def test_alternatives_are_the_softmax_of_the_logits():
         tokens.append(event.token)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(st.data())
 def test_random_comings_and_goings(data):
     """Joins, cancels and shared beginnings at random over few pages: texts hold, and every page comes back."""
-    batch = tiny.make_batch(pages=12, max_batch=3, chunk=8)
+    batch = tiny.make_batch(pages=12, max_batch=3, chunk=8, ahead=data.draw(st.booleans()))
     live, done = [], []
     for _ in range(data.draw(st.integers(5, 40), label="steps")):
         action = data.draw(st.sampled_from(["join", "step", "step", "cancel"]))

@@ -41,7 +41,7 @@ def serve(batch, meter, count, seed):
 
 def test_a_thousand_conversations_leave_nothing_behind():
     meter = stats.Meter()
-    batch = tiny.make_batch(pages=20, max_batch=8, max_context=48)
+    batch = tiny.make_batch(pages=20, max_batch=8, max_context=48, ahead=True)
     serve(batch, meter, 150, seed=0)  # programs, caches of Python and of the allocator
     gc.collect()
     threads, memory, objects = threading.active_count(), resident(), len(gc.get_objects())

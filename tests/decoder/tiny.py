@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -103,14 +104,24 @@ def make_batch(
     eos: tuple[int, ...] = (),
     graphs: bool | None = None,
     fuse: bool | None = None,
+    ahead: bool = False,
     **model,
 ) -> Batch:
-    """`model`: as make_model takes them."""
+    """`model`: as make_model takes them. ahead: each step is launched before the last one is looked at, as on a GPU."""
     made = make_model(kind, **model)
     page_size = made.store.keys.shape[3]
     runner = Runner(made, page_size, max_batch, chunk, graphs, fuse)
     runner.swap(dict.fromkeys(runner.table, backend))
-    return Batch(runner, PagePool(made.store.keys.shape[1], page_size), eos)
+    batch = Batch(runner, PagePool(made.store.keys.shape[1], page_size), eos)
+    if ahead:
+        batch._ahead = True
+        batch._reader = _copied
+    return batch
+
+
+def _copied(ids: torch.Tensor) -> Callable[[], list[int]]:
+    values = ids.tolist()
+    return lambda: values
 
 
 def finish(batch: Batch, most: int = 3000) -> None:
