@@ -183,9 +183,11 @@ class Engine:
 
         chosen = self.validate(request)
         assert chosen is not None
-        host = self.host()
-        here = Target.named(host.arch if host.arch in TARGETS else "sm_90" if host.kind == "gpu" else "cpu")
         try:
+            if request.target is not None:
+                sweep.target_named(request.target)  # a mistake is told before a worker is started
+            host = self.host()
+            here = Target.named(host.arch if host.arch in TARGETS else "sm_90" if host.kind == "gpu" else "cpu")
             yield from sweep.sweep(self, request, chosen, here, cancel)
         except InputError as e:
             raise EngineError(Failure(kind="input", message=str(e), argument=e.argument)) from None

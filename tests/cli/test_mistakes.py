@@ -10,7 +10,7 @@ from tests.cli.conftest import call, strict
 
 RUN = ("run", "softmax")
 MISTAKES = [
-    ((), "verb", "choose doctor, kernels, run, bench, record, record-check"),
+    ((), "verb", "choose doctor, kernels, run, bench, sweep, compile, trace, record, record-check"),
     (("frobnicate",), "verb", "no verb is named 'frobnicate'; choose doctor"),
     (("run",), "kernel", "KERNEL is missing"),
     (("run", "nope"), "kernel", "no kernel is named 'nope'; there are"),
@@ -53,6 +53,9 @@ MISTAKES = [
     (("bench", "softmax", "--over", "n=1..x"), "n", "it needs a whole number"),
     (("bench", "softmax", "--over", "m=1..4"), "m", "softmax has no dim 'm'"),
     (("bench", "softmax", "--over", "n=1..4", "--steps", "0"), "steps", "from 1 to 64"),
+    (("compile", "softmax", "--stage", "ptxx"), "stage", "no stage is named 'ptxx'; choose ttir"),
+    (("sweep", "softmax", "--target", "sm_1"), "target", "no target is named 'sm_1'; choose from sm_75"),
+    (("sweep", "softmax", "--dims", "rows=-1"), "rows", "rows must be 1 or more"),
     (("bench", "softmax", "--steps", "4"), "steps", "--steps needs a range; give --over"),
 ]
 
