@@ -45,17 +45,16 @@ def of_kernel(name, dims, dtype, config=None, **how):
 
 
 @triton.jit
-def wait_for_the_last(flag_ptr, out_ptr):
-    if tl.program_id(0) == tl.num_programs(0) - 1:
-        tl.atomic_xchg(flag_ptr, 1)
-    while tl.atomic_add(flag_ptr, 0) == 0:
+def wait_for_each_other(count_ptr, out_ptr):
+    tl.atomic_add(count_ptr, 1)
+    while tl.atomic_add(count_ptr, 0) < tl.num_programs(0):
         pass
     tl.store(out_ptr + tl.program_id(0), 1)
 
 
 def waiting():
-    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
-    launch = Launch(wait_for_the_last, (2,), {"flag_ptr": flag, "out_ptr": out}, Config())
+    count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    launch = Launch(wait_for_each_other, (2,), {"count_ptr": count, "out_ptr": out}, Config())
     try:
         trace_plan(Plan((launch,), {"out": out}), programs=())
     except ProgramsWait:
