@@ -99,7 +99,8 @@ def target_named(name: str) -> Target:
 
 def _started(request: SweepRequest, chosen: Chosen, configs: list[ConfigChoice], here: Target) -> _State:
     inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
-    own = as_choice(chosen.spec.default_config(inputs, here if request.timed else target_named(request.target or "sm_90")))
+    target = here if request.timed else target_named(request.target or "sm_90")
+    own = as_choice(chosen.spec.default_config(inputs, target))
     choice = choose.as_choice(request, chosen, Config(own.meta, own.num_warps, own.num_stages), "spec")
     return _State(
         choice=choice,
