@@ -14,9 +14,25 @@ the same kernels natively on a CPU or in the interpreter, and PyTorch, which can
 
 from __future__ import annotations
 
-from playground.decoder.config import DecoderConfig, ModelError
-from playground.decoder.conversation import Limits
-from playground.decoder.generate import Decoder, Setup
-from playground.decoder.sampler import Sampling
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playground.decoder.config import DecoderConfig, ModelError
+    from playground.decoder.conversation import Limits
+    from playground.decoder.generate import Decoder, Setup
+    from playground.decoder.sampler import Sampling
 
 __all__ = ["Decoder", "DecoderConfig", "Limits", "ModelError", "Sampling", "Setup"]
+
+# Imported when first asked for: whoever only talks to a chat worker needs no PyTorch.
+_HOMES = {
+    "Decoder": "generate", "Setup": "generate", "DecoderConfig": "config", "ModelError": "config",
+    "Limits": "conversation", "Sampling": "sampler",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -10,7 +10,7 @@ import functools
 import os
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -41,7 +41,8 @@ if TYPE_CHECKING:  # brings torch along
 INTERPRETER, COMPILER, CPU = "interpreter", "compiler", "cpu"
 PLACES = {
     "resources": COMPILER,
-    "code": COMPILER, "inductor": COMPILER,
+    "code": COMPILER,
+    "inductor": COMPILER,
     "trace": INTERPRETER,
 }  # verbs that have a worker of their own on every host
 TIMED = ("bench",)  # verbs that take a device alone
@@ -66,11 +67,13 @@ class Engine:
         self._gpus = None if gpus is None else (gpus, "none was asked for")
         self._grace = grace
         self._cpu_gate = Gate()  # the CPU, the interpreter and the compiler share the cores
+        self._gates: dict[str, Gate] = {}  # of the GPUs
         self._lanes: dict[str, Lane] = {}
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._hosts: dict[bool, HostResult] = {}
         self._closed = False
+        self._closers: list[Callable[[], None]] = []
 
     def __enter__(self) -> Engine:
         return self
@@ -82,9 +85,17 @@ class Engine:
         """Kill every worker and end every request."""
         with self._lock:
             self._closed = True
-            lanes = list(self._lanes.values())
-        for lane in lanes:
-            lane.close()
+            lanes, closers = list(self._lanes.values()), list(self._closers)
+        for close in (*(lane.close for lane in lanes), *closers):
+            close()
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """`close` ends workers that are not the engine's own, and is called once when the engine is closed."""
+        with self._lock:
+            if not self._closed:
+                self._closers.append(close)
+                return
+        close()
 
     def warm(self, device: str = "auto") -> None:
         """Start a device's worker in the background. A device that there is not is left to the request."""
@@ -268,12 +279,19 @@ class Engine:
     def _lane(self, device: str) -> Lane:
         with self._lock:
             if device not in self._lanes:
-                gate = Gate() if device.startswith("cuda") else self._cpu_gate
                 start = functools.partial(Worker, device, self._handlers, environment(device, self.settings))
-                self._lanes[device] = Lane(device, start, gate, self._grace)
+                self._lanes[device] = Lane(device, start, self._gate(device), self._grace)
                 if self._closed:
                     self._lanes[device].close()
             return self._lanes[device]
+
+    def gate(self, device: str) -> Gate:
+        """Who may use a device: whatever works on it enters here, so that a timing is alone."""
+        with self._lock:
+            return self._gate(device)
+
+    def _gate(self, device: str) -> Gate:
+        return self._gates.setdefault(device, Gate()) if device.startswith("cuda") else self._cpu_gate
 
 
 def environment(device: str, settings: Settings) -> dict[str, str]:

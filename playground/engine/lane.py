@@ -55,6 +55,12 @@ class Gate:
     def _open(self, alone: bool) -> bool:
         return self._inside == 0 if alone else not (self._alone or self._waiting_to_be_alone)
 
+    @property
+    def wanted(self) -> bool:
+        """Whether a timing waits to be alone, so that whoever can make way should."""
+        with self._changed:
+            return self._waiting_to_be_alone > 0
+
     def busy(self, alone: bool) -> bool:
         """Whether one that comes now has to wait."""
         with self._changed:

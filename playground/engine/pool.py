@@ -18,9 +18,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
+from pydantic import TypeAdapter
+
+from playground.engine.messages import Message
 from playground.engine.protocol import (
-    Cancel,
     Do,
     Done,
     Failed,
@@ -91,22 +94,32 @@ class Tail:
 
 
 class Worker:
-    """One child process. `events` holds what it says, in order, and ends with Gone."""
+    """One child process. `events` holds what it says, in order, and ends with Gone.
+
+    A kind of worker of its own has another module and says other messages.
+    """
+
+    module: ClassVar[str] = "playground.engine.worker"
+    says: ClassVar[TypeAdapter[Any]] = from_worker
 
     def __init__(self, device: str, handlers: str, env: Mapping[str, str]):
         self.device = device
         self.ready: Ready | None = None  # kept by whoever takes it from `events`
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()  # Event, or what `says` has
         self._reaping = threading.Lock()
         self._reaped = threading.Event()
-        _SPAWNER.submit(self._start, handlers, env).result()
+        _SPAWNER.submit(self._start, self.arguments(handlers), env).result()
 
-    def _start(self, handlers: str, env: Mapping[str, str]) -> None:
+    def arguments(self, handlers: str) -> list[str]:
+        """What its module is started with, besides the parent and the pipes."""
+        return ["--device", self.device, "--handlers", handlers]
+
+    def _start(self, arguments: list[str], env: Mapping[str, str]) -> None:
         child_read, to_child = os.pipe()
         from_child, child_write = os.pipe()
         output, child_output = os.pipe()
-        command = [sys.executable, "-m", "playground.engine.worker", "--device", self.device]
-        command += ["--handlers", handlers, "--parent", str(os.getpid()), "--pipes", str(child_read), str(child_write)]
+        command = [sys.executable, "-m", self.module, *arguments]
+        command += ["--parent", str(os.getpid()), "--pipes", str(child_read), str(child_write)]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=child_output, stderr=child_output,
@@ -132,7 +145,7 @@ class Worker:
     def alive(self) -> bool:
         return not self._reaped.is_set()
 
-    def send(self, message: Do | Cancel) -> None:
+    def send(self, message: Message) -> None:
         """A worker that is gone says so by its Gone event, not here."""
         if isinstance(message, Do):
             self._tail.forget()
@@ -162,7 +175,7 @@ class Worker:
 
     def _listen(self, fd: int) -> None:
         try:
-            for message in receive_messages(fd, from_worker):
+            for message in receive_messages(fd, self.says):
                 self.events.put(message)
         except ProtocolError as e:
             self.events.put(Garbage(str(e)))

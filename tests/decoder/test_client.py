@@ -1,0 +1,106 @@
+"""The parent's side of chat: streams, stops, crashes and timings, with real workers and a tiny model."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from playground.decoder.client import Chats
+from playground.decoder.messages import ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken
+from playground.engine.engine import Engine
+from playground.engine.messages import EngineError
+from tests.decoder import tiny
+
+
+def question(words="t5 t6 t7", **options):
+    given = {"max_tokens": 8, "backend": "torch", **options}
+    return ChatRequest(messages=(ChatMessage(role="user", content=words),), **given)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with Engine(gpus=()) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def chats(engine):
+    return Chats(engine, str(tiny.folder()))
+
+
+def result_of(chats, **options):
+    *_, result = chats.stream(question(**options))
+    return result
+
+
+def test_an_answer_streams_its_tokens_and_figures(chats):
+    events = list(chats.stream(question(owner="me")))
+    assert isinstance(events[-1], ChatResult)
+    tokens = [event.id for event in events if isinstance(event, ChatToken)]
+    expected = tiny.expected_answer([1, 5, 6, 7, 1], 8, eos=True)
+    assert tokens == list(events[-1].ids) == expected[: len(tokens)]
+    assert events[-1].backend == "torch"
+
+
+def test_a_stopped_answer_keeps_what_it_has(chats):
+    cancel = threading.Event()
+    got = []
+    for event in chats.stream(question(max_tokens=4000), cancel):
+        got.append(event)
+        if isinstance(event, ChatToken):
+            cancel.set()
+    assert isinstance(got[-1], ChatResult)
+    assert got[-1].finish in ("cancelled", "stop")
+
+
+def test_a_closed_stream_frees_its_pages(chats):
+    stream = chats.stream(question(max_tokens=4000, owner="closed"))
+    while not isinstance(next(stream), ChatToken):
+        pass
+    stream.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        seen = [e for e in chats.stream(question(max_tokens=64, owner="next")) if isinstance(e, ChatStats)]
+        if seen and "closed" not in seen[-1].map.names:
+            return
+    raise AssertionError("the pages of a closed stream are still held")
+
+
+def test_a_crash_ends_the_answer_and_the_next_question_starts_another(chats):
+    stream = chats.stream(question(max_tokens=4000))
+    while not isinstance(next(stream), ChatToken):
+        pass
+    os.kill(chats._lanes["torch"]._worker.pid, signal.SIGKILL)
+    with pytest.raises(EngineError) as caught:
+        list(stream)
+    assert caught.value.failure.kind == "crashed"
+    assert result_of(chats).ids
+
+
+def test_a_timing_has_the_device_alone_and_the_chat_goes_on_after_it(engine, chats):
+    gate, order = engine.gate("cpu"), []
+    stream = chats.stream(question(max_tokens=4000))
+    while not isinstance(next(stream), ChatToken):
+        pass
+
+    def timing():
+        with gate.enter(True, lambda: False) as entered:
+            order.append(("alone", entered, chats._lanes["torch"]._paused))
+            time.sleep(0.3)
+        order.append("over")
+
+    thread = threading.Thread(target=timing)
+    thread.start()
+    thread.join(30)
+    assert order == [("alone", True, True), "over"]
+    stream.close()
+    assert result_of(chats).ids
+
+
+def test_a_model_that_is_not_there_is_one_clear_line(engine):
+    with pytest.raises(EngineError) as caught:
+        list(Chats(engine, "./no-such-model").stream(question()))
+    assert caught.value.failure.kind == "unavailable"
+    assert "no-such-model" in str(caught.value)
