@@ -141,16 +141,19 @@ def test_bad_input_is_one_line_and_the_next_run_works(page, base):
 
 
 def test_a_link_restores_the_choice(page, base):
-    visit(page, base, "kernel=softmax&rows=7&n=77&dtype=float16&seed=5&bug=Forgotten+mask&tab=Run")
+    visit(page, base, "kernel=softmax&rows=7&n=77&dtype=float16&seed=5&bug=Row+stride+forgotten&tab=Run")
     expect(size(page, "n")).to_have_value("77")
     assert size(page, "seed").input_value() == "5" and size(page, "rows").input_value() == "7"
     assert page.locator(".f-dtype input").input_value() == "float16"
     page.wait_for_function("new URL(location).searchParams.get('seed') === '5'")
-    copied = page.url
-    page.goto("about:blank")
-    page.goto(copied)
-    page.wait_for_selector("#chips .chip")
-    expect(size(page, "n")).to_have_value("77")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("[data-do=link]")
+    page.wait_for_selector("text=Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.url and "bug=Row+stride+forgotten" in copied
+    other = page.context.new_page()
+    other.goto(copied)
+    expect(size(other, "n")).to_have_value("77")
 
 
 def test_a_broken_link_says_so_and_runs_nothing_of_it(page, base):

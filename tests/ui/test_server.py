@@ -107,6 +107,37 @@ def test_a_taken_port_is_one_line():
     )
 
 
+def test_programs_call_it_over_the_api(base):
+    from gradio_client import Client
+
+    client = Client(base, verbose=False, analytics_enabled=False)
+    found = client.predict("add_rms_norm", {"rows": 8, "n": 100}, "float32", api_name="/run_kernel")
+    assert found["ok"] and found["choice"]["dims"] == {"rows": 8, "n": 100}
+    assert client.predict("add_rms_norm", {"rows": -1}, api_name="/run_kernel")["error"]["argument"] == "rows"
+
+
+def test_agents_call_it_over_mcp(base):
+    import asyncio
+
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamablehttp_client
+
+    async def call():
+        async with (
+            streamablehttp_client(f"{base}/gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+            answer = await session.call_tool("run_kernel", {"kernel": "vector_add", "dims": {"n": 100}})
+            return tools, answer.content[0].text
+
+    tools, text = asyncio.run(asyncio.wait_for(call(), 30))
+    assert {"list_kernels", "run_kernel", "bench_kernel"} <= set(tools)
+    assert tools["run_kernel"].inputSchema["properties"]["kernel"]["type"] == "string"
+    assert "judge its answer" in tools["run_kernel"].description and "'ok': True" in text
+
+
 @pytest.mark.parametrize(("flag", "value"), [("--port", "99999"), ("--port", "-1"), ("--host", "no.such.host.invalid")])
 def test_an_address_that_cannot_be_is_one_line(flag, value):
     done = subprocess.run([sys.executable, "app.py", flag, value], capture_output=True, text=True, cwd=ROOT, timeout=60)
