@@ -175,6 +175,7 @@ def check(inputs):
     need_rank(k, "k", 4)
     need_same_dtype(k, "k", q, "q")
     need_shape(k, "k", (q.shape[0], *k.shape[1:3], q.shape[3]), "q")
+    need_rank(v, "v", 4)
     need_same_dtype(v, "v", q, "q")
     need_shape(v, "v", k.shape, "k")
     if not k.shape[1] or q.shape[1] % k.shape[1]:

@@ -24,21 +24,26 @@ LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 @triton.jit
 def scale_of(x, LARGEST: tl.constexpr, axis: tl.constexpr):
-    """The scale of float32 values along an axis, and its inverse, both with that axis kept."""
+    """The scale of float32 values along an axis, which is kept. Correctly rounded: a scale of 1 is exactly 1."""
     magnitude = tl.abs(x)
     finite = tl.where(magnitude < float("inf"), magnitude, 0.0)  # false for NaN as well
     largest = tl.max(finite, axis=axis, keep_dims=True)
-    some = largest > 0.0
-    largest = tl.where(some, largest, LARGEST)
-    # Correctly rounded, so that a scale of 1 is exactly 1; the inverse of a tiny scale must not overflow.
     scale = tl.div_rn(largest, tl.full(largest.shape, LARGEST, tl.float32))
-    inverse = tl.minimum(tl.div_rn(tl.full(largest.shape, LARGEST, tl.float32), largest), 3.0e38)
-    return scale, inverse
+    return tl.where(largest > 0.0, tl.maximum(scale, 1.1754943508222875e-38), 1.0)
+
+
+@triton.jit
+def divide(x, scale):
+    """x / scale, correctly rounded but for rare cases, by one division for each scale and three steps for each x."""
+    inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
+    guess = x * inverse
+    # An infinity or NaN has no remainder to correct by.
+    return tl.where(tl.abs(x) < float("inf"), tl.fma(tl.fma(-guess, scale, x), inverse, guess), guess)
 
 
 @triton.jit
 def to_code(x, code_type: tl.constexpr):
-    """float32 values, already divided by their scale, as int8 or fp8e4nv codes."""
+    """float32 quotients as int8 or fp8e4nv codes."""
     if code_type == tl.int8:
         x = tl.where(x == x, tl.minimum(tl.maximum(x, -127.0), 127.0), 0.0)
         # Adding 1.5 * 2^23 leaves no bits for a fraction: the addition itself rounds, ties to even.
@@ -51,19 +56,24 @@ def to_code(x, code_type: tl.constexpr):
 
 
 def scale_reference(x: torch.Tensor, largest: float) -> torch.Tensor:
-    """scale_of along the last dimension in PyTorch, in float32, or float64 where x is."""
+    """scale_of along the last dimension in PyTorch: a float32 number, in float64 where x is."""
     wide = x if x.dtype == torch.float64 else x.float()
     finite = torch.where(wide.isfinite(), wide.abs(), 0.0)
     top = finite.amax(-1) if x.shape[-1] else finite.new_zeros(x.shape[:-1])
-    return torch.where(top > 0, top / largest, 1.0)
+    scale = (top / largest).float().clamp_min(torch.finfo(torch.float32).tiny)
+    return torch.where(top > 0, scale, 1.0).to(wide.dtype)
+
+
+def quotient_reference(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is rounded to codes: x / scale within the codes' range, NaN as 0 where they have none."""
+    quotient = (x.to(scale.dtype) / scale).clamp(-LARGEST[dtype], LARGEST[dtype])
+    return torch.where(quotient.isnan(), 0.0, quotient) if dtype == torch.int8 else quotient
 
 
 def code_reference(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """to_code(x / scale) in PyTorch."""
-    quotient = (x.to(scale.dtype) / scale).clamp(-LARGEST[dtype], LARGEST[dtype])
-    if dtype == torch.int8:
-        return torch.where(quotient.isnan(), 0.0, quotient).round().to(torch.int8)
-    return quotient.to(dtype)
+    quotient = quotient_reference(x, scale, dtype)
+    return (quotient.round() if dtype == torch.int8 else quotient).to(dtype)
 
 
 def need_fp8(target: Target, name: str) -> None:

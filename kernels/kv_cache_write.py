@@ -30,7 +30,7 @@ from kernels.checks import (
     need_same_dtype,
     need_shape,
 )
-from kernels.codes import LARGEST, code_reference, need_fp8, scale_of, scale_reference, to_code
+from kernels.codes import LARGEST, code_reference, divide, need_fp8, scale_of, scale_reference, to_code
 from kernels.paged_kv import need_scales, padded_pages
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, Inputs, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
@@ -46,8 +46,8 @@ def write_rows(
     out = cache_ptr + page * stride_p + heads * stride_h + place * stride_s + cols * stride_d
     if LARGEST > 0:
         x = x.to(tl.float32)
-        scale, inverse = scale_of(x, LARGEST, 2)  # [T, H, 1]
-        tl.store(out, to_code(x * inverse, cache_ptr.dtype.element_ty), mask=mask)
+        scale = scale_of(x, LARGEST, 2)  # [T, H, 1]
+        tl.store(out, to_code(divide(x, scale), cache_ptr.dtype.element_ty), mask=mask)
         live = mask & (cols == 0)
         at = scale_ptr + page * stride_sp + heads * stride_sh + place * stride_ss
         tl.store(at + cols * 0, tl.broadcast_to(scale, live.shape), mask=live)

@@ -88,6 +88,8 @@ def kept_tokens(logits, temperature=1.0, top_k=0, top_p=1.0):
 
 def reference(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0, step=0):
     ids, ratios = kept_tokens(logits, temperature, top_k, top_p)
+    if isinstance(top_k, int) and top_k > 0:  # noise is dear in PyTorch: only where a token may be kept
+        ids, ratios = ids[:, :top_k], ratios[:, :top_k]
     rows = torch.arange(logits.shape[0], device=logits.device)[:, None]
     row = rows * 0 if isinstance(seed, torch.Tensor) else rows
     times = exponential_reference(_column(seed, logits), ids, row, _column(step, logits)) / ratios

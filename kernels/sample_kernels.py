@@ -19,14 +19,23 @@ def option(ptr, number, row):
     if ptr is not None:
         return tl.load(ptr + row)
     else:
-        return tl.to_tensor(number)
+        return number
+
+
+@triton.jit
+def float_option(ptr, number, row):
+    """The same in float32; the interpreter hands over a Python float, which tl.full makes a scalar of."""
+    if ptr is not None:
+        return tl.load(ptr + row).to(tl.float32)
+    else:
+        return tl.full([], number, tl.float32)
 
 
 @triton.jit
 def factor_of(temperature):
     """What a difference of logits is multiplied with to give powers of two: infinite for argmax."""
-    heat = temperature.to(tl.float32)
-    return tl.where(heat > 0.0, 1.4426950408889634 / tl.where(heat > 0.0, heat, 1.0), float("inf"))
+    hot = temperature > 0.0
+    return tl.where(hot, 1.4426950408889634 / tl.where(hot, temperature, 1.0), float("inf"))
 
 
 @triton.jit
@@ -57,7 +66,7 @@ def race_kernel(
     """Program (row, block): the winner among THOUSANDS * 1024 tokens, its time, and the block's largest logit."""
     row = (tl.program_id(0) // n_blocks).to(tl.int64)
     block = tl.program_id(0) % n_blocks
-    temperature = option(temperature_ptr, temperature, row)
+    temperature = float_option(temperature_ptr, temperature, row)
     if GROUPED:
         k = option(top_k_ptr, top_k, row)
         if (k > 0) & (k <= MOST_K) & (temperature > 0):
@@ -103,7 +112,7 @@ def maxima_kernel(
     block = tl.program_id(0) % n_blocks
     if RACED:
         k = option(top_k_ptr, top_k, row)
-        if (k <= 0) | (k > MOST_K) | (option(temperature_ptr, temperature, row) <= 0):
+        if (k <= 0) | (k > MOST_K) | (float_option(temperature_ptr, temperature, row) <= 0):
             return
     upper = block * (BLOCK // SUPER) + tl.arange(0, BLOCK // SUPER)
     group = upper[:, None] * (SUPER // GROUP) + tl.arange(0, SUPER // GROUP)[None, :]
@@ -248,10 +257,10 @@ def choose_kernel(
 ):  # fmt: skip
     """Program (row): its token."""
     row = tl.program_id(0).to(tl.int64)
-    temperature = option(temperature_ptr, temperature, row)
+    temperature = float_option(temperature_ptr, temperature, row)
     factor = factor_of(temperature)
     k = option(top_k_ptr, top_k, row)
-    p = option(top_p_ptr, top_p, row).to(tl.float32)
+    p = float_option(top_p_ptr, top_p, row)
     p = tl.where(p >= 1.0, float("inf"), p)  # a sum that rounds above 1 must not cut anything off
     seed_of_row = option(seed_ptr, seed, row)
     step_of_row = option(step_ptr, step, row)

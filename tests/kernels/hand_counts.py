@@ -57,4 +57,12 @@ HAND_COUNTS = {
         96 * 2,
         4 * (3 + 4 + 5) * (4 * 8),
     ),
+    # x of 3 x 5; 15 codes of a byte, 3 float32 scales; magnitude, comparison, division, rounding.
+    "quantize_int8": ({"rows": 3, "n": 5}, "bfloat16", 15 * 2, 15 + 3 * 4, 4 * 15),
+    # x of 3 x 6; 18 codes of a byte, 3 x 3 scales of groups of 2.
+    "quantize_fp8": ({"rows": 3, "n": 6, "group_size": 2}, "float32", 18 * 4, 18 + 9 * 4, 4 * 18),
+    # 18 int8 codes, 3 x 3 float32 scales; 18 bfloat16; a product each.
+    "dequantize": ({"rows": 3, "n": 6, "group_size": 2}, "bfloat16", 18 + 9 * 4, 18 * 2, 18),
+    # 3 int64 ids and 3 of 10 rows of 6; 3 rows written; a copy computes nothing.
+    "embedding": ({"tokens": 3, "vocab": 10, "n": 6}, "bfloat16", 3 * 8 + 3 * 6 * 2, 3 * 6 * 2, 0),
 }
