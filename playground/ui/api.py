@@ -29,10 +29,13 @@ from playground.ui.links import config_from, whole
 LIMIT = 16  # calls at a time; the engine takes one after another for each device
 
 
-def add(context: Context) -> None:
-    """Register the endpoints in the Blocks that is being built."""
+class Endpoints:
+    """The functions, each an endpoint of its own name."""
 
-    def list_kernels() -> list[dict[str, Any]]:
+    def __init__(self, context: Context):
+        self.context = context
+
+    def list_kernels(self) -> list[dict[str, Any]]:
         """List every Triton kernel with its dims, presets, dtypes, edge cases and planted bugs.
 
         Returns:
@@ -44,10 +47,11 @@ def add(context: Context) -> None:
                 "default": dict(s.default), "presets": {k: dict(v) for k, v in s.presets.items()},
                 "dtypes": list(s.dtypes), "edges": [e.name for e in s.edges], "bugs": [b.name for b in s.bugs],
             }
-            for s in context.specs.values()
+            for s in self.context.specs.values()
         ]  # fmt: skip
 
     def run_kernel(
+        self,
         kernel: str,
         dims: dict[str, int] | None = None,
         dtype: str = "",
@@ -71,10 +75,10 @@ def add(context: Context) -> None:
             ok, outputs (ok, error, bar, ulps and, where wrong, the first wrong index), the choice and the source; or
             error with one line.
         """
-        return _answer(context, RunRequest, kernel, dims, dtype, seed, config, edge, bug)
+        return _answer(self.context, RunRequest, kernel, dims, dtype, seed, config, edge, bug)
 
     def bench_kernel(
-        kernel: str, dims: dict[str, int] | None = None, dtype: str = "", seed: int = 0, config: str = "auto"
+        self, kernel: str, dims: dict[str, int] | None = None, dtype: str = "", seed: int = 0, config: str = "auto"
     ) -> dict[str, Any]:
         """Time a Triton kernel beside PyTorch eager and the other implementations that are installed.
 
@@ -89,9 +93,10 @@ def add(context: Context) -> None:
             For each provider its median time in microseconds with p20 and p80, bandwidth, throughput, share of the
             measured peak and speed-up against eager, with the source of the figures; or error with one line.
         """
-        return _answer(context, BenchRequest, kernel, dims, dtype, seed, config)
+        return _answer(self.context, BenchRequest, kernel, dims, dtype, seed, config)
 
     def trace_kernel(
+        self,
         kernel: str,
         dims: dict[str, int] | None = None,
         dtype: str = "",
@@ -113,10 +118,14 @@ def add(context: Context) -> None:
             bytes_loaded, bytes_stored, unique_bytes, compulsory_bytes, sectors (of 32 bytes), masked_share,
             out_of_bounds, accesses (one for each line and tensor), the choice and the source; or error with one line.
         """
-        return _answer(context, TraceRequest, kernel, dims, dtype, 0, config, edge, bug)
+        return _answer(self.context, TraceRequest, kernel, dims, dtype, 0, config, edge, bug)
 
+
+def add(context: Context) -> None:
+    """Register the endpoints in the Blocks that is being built."""
+    own = Endpoints(context)
     more = api_code.endpoints(context, _request, _guarded)
-    for function in (list_kernels, run_kernel, bench_kernel, trace_kernel, *more):
+    for function in (own.list_kernels, own.run_kernel, own.bench_kernel, own.trace_kernel, *more):
         gr.api(function, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
 
 

@@ -106,9 +106,9 @@ def _wrong(answer: Answer, run: RunResult) -> str:
         return panels.verdict("wrong", head, where, run.source)
     triton = run.providers.get("triton")
     if triton and triton.failure:
-        outside, _, where = triton.failure.partition(": ")
-        if outside.startswith("wrote outside"):  # found by the zones that guard each output
-            return panels.verdict("wrong", _sentence(outside)[:-1], f"{_sentence(where)} {NO_TIME}", run.source)
+        what, _, rest = triton.failure.partition(": ")
+        if what.startswith("wrote outside"):  # found by the zones that guard each output
+            return panels.verdict("wrong", _sentence(what)[:-1], f"{_sentence(rest)} {NO_TIME}", run.source)
         return panels.verdict("wrong", "The kernel failed", _sentence(triton.failure), run.source)
     name, worst = worst_output(run.outputs)
     if worst.wrong is None:
