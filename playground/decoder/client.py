@@ -216,7 +216,7 @@ class ChatLane:
                 worker.kill()
 
     def _hear(self, worker: ChatWorker, event: Any) -> None:
-        if isinstance(event, Token | Answered) or (isinstance(event, Refused) and event.id is not None):
+        if isinstance(event, Token | Answered | Refused) and event.id is not None:
             with self._changed:
                 over = not isinstance(event, Token)
                 ticket = self._open.pop(event.id, None) if over else self._open.get(event.id)
@@ -270,7 +270,6 @@ class Chats:
         self._engine, self._model = engine, model
         self._lanes: dict[str, ChatLane] = {}
         self._lock = threading.Lock()
-        engine.on_close(self.close)
 
     def stream(self, request: ChatRequest, cancel: threading.Event | None = None) -> Iterator[ChatEvent]:
         """What is being done until the first token, tokens, figures ten times a second, and the result at the end.
@@ -334,10 +333,14 @@ class Chats:
         backend = "triton" if backend == "auto" else backend
         device = INTERPRETER if backend == INTERPRETER else self._engine.default_device
         with self._lock:
+            first = not self._lanes
             if backend not in self._lanes:
                 gate = self._engine.gate(device if device.startswith("cuda") else CPU)
                 self._lanes[backend] = ChatLane(device, backend, gate, self._engine.settings, self._model)
-            return self._lanes[backend]
+            lane = self._lanes[backend]
+        if first:
+            self._engine.on_close(self.close)
+        return lane
 
 
 def _progress(line: str) -> Progress:

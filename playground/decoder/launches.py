@@ -1,8 +1,8 @@
 """The Triton side of each operation: what to launch for given buffers.
 
-Nearly all come from the package `kernels`, by its specs. Three small kernels are the decoder's own: `embedding` picks
-rows of a table, `find_slots` says where each sequence's next token is stored, and `advance` makes the sampled tokens
-the next step's input. With the last two a captured decode step needs nothing from the host.
+Nearly all come from the package `kernels`, by its specs. Two small kernels are the decoder's own: `find_slots` says
+where each sequence's next token is stored, and `advance` makes the sampled tokens the next step's input. With them a
+captured decode step needs nothing from the host.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
@@ -26,16 +25,6 @@ MATMUL_FROM = 33  # rows from which the tiled matmul takes over from `linear`, w
 
 Inputs = Mapping[str, Any]
 Planner = Callable[[Inputs, Target], Plan]
-
-
-@triton.jit
-def embedding_kernel(ids_ptr, weight_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
-    """Program (token, block of columns): out[token] = weight[ids[token]]."""
-    token = tl.program_id(0).to(tl.int64)
-    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    row = tl.load(ids_ptr + token)
-    values = tl.load(weight_ptr + row * n_cols + cols, mask=cols < n_cols)
-    tl.store(out_ptr + token * n_cols + cols, values, mask=cols < n_cols)
 
 
 @triton.jit
@@ -63,16 +52,6 @@ def advance_kernel(
     tl.store(positions_ptr + rows, position + 1, mask=live)
     tl.store(lengths_ptr + rows, tl.load(lengths_ptr + rows, mask=live) + 1, mask=live)
     tl.store(step_ptr + rows, tl.load(step_ptr + rows, mask=live) + 1, mask=live)
-
-
-def embedding(inputs: Inputs, target: Target) -> Plan:
-    ids, weight = inputs["ids"], inputs["weight"]
-    rows, cols = ids.shape[0], weight.shape[1]
-    out = torch.empty(rows, cols, dtype=weight.dtype, device=weight.device)
-    block = min(pow2(cols), 1024)
-    arguments = {"ids_ptr": ids, "weight_ptr": weight, "out_ptr": out, "n_cols": cols}
-    launch = Launch(embedding_kernel, (rows, triton.cdiv(cols, block)), arguments, Config({"BLOCK": block}))
-    return Plan((launch,), {"out": out})
 
 
 def find_slots(inputs: Inputs, target: Target) -> Plan:

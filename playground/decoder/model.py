@@ -63,7 +63,7 @@ class Model:
         if ops.fuse and self._fuses(batch):
             return self._forward_fused(ops, batch)
         config, weights = self.config, self.weights
-        x = ops("embedding", ids=batch.ids, weight=weights.embedding)
+        x = ops("embedding", ids=batch.ids, table=weights.embedding)
         h, residual = None, x
         for index, layer in enumerate(weights.layers):
             ops.begin_layer(index, x, residual)
@@ -78,7 +78,7 @@ class Model:
             x = ops("linear", x=h, weight=layer.down)
         ops.begin_layer(-1, x, residual)
         if batch.rows is not None:
-            x, residual = (ops("embedding", ids=batch.rows, weight=t) for t in (x, residual))
+            x, residual = (ops("embedding", ids=batch.rows, table=t) for t in (x, residual))
         h, _ = self._add_norm(ops, x, residual, weights.norm)
         return ops("linear", x=h, weight=weights.head)
 
@@ -94,7 +94,7 @@ class Model:
     def _forward_fused(self, ops: Recorder, batch: ForwardInputs) -> torch.Tensor:
         """The same step in five kernels a layer; see fused.py. The residual is one buffer, added to in place."""
         eps, weights = self.config.rms_eps, self.weights
-        residual = ops("embedding", ids=batch.ids, weight=weights.embedding)
+        residual = ops("embedding", ids=batch.ids, table=weights.embedding)
         where: dict[str, Any] = {
             "positions": batch.positions,
             "block_table": batch.block_table,

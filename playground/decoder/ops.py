@@ -50,8 +50,8 @@ def _like(name: str, *outputs: str) -> Callable[[Inputs], Likes]:
 # Embedding, norms, linear layers, activation
 
 
-def _embedding(out: Buffers, ids: torch.Tensor, weight: torch.Tensor) -> None:
-    torch.index_select(weight, 0, ids, out=out["out"])
+def _embedding(out: Buffers, ids: torch.Tensor, table: torch.Tensor) -> None:
+    torch.index_select(table, 0, ids, out=out["out"])
 
 
 def _rms_norm(out: Buffers, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
@@ -242,9 +242,9 @@ OPS: dict[str, Op] = {
         Op(
             "embedding",
             "embedding",
-            lambda i: {"out": ((i["ids"].shape[0], i["weight"].shape[1]), i["weight"].dtype)},
+            lambda i: {"out": ((i["ids"].shape[0], i["table"].shape[1]), i["table"].dtype)},
             _embedding,
-            launches.embedding,
+            launches.by_spec("embedding"),
         ),
         Op("rms_norm", "norm", _like("x"), _rms_norm, launches.by_spec("rms_norm")),
         Op("add_rms_norm", "norm", _like("x", "out", "new_residual"), _add_rms_norm, launches.by_spec("add_rms_norm")),
