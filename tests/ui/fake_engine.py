@@ -9,6 +9,7 @@ from typing import Any
 import kernels
 from kernels.spec import Target
 from playground.engine import choose
+from playground.engine.code_messages import CodeRequest
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
@@ -30,6 +31,7 @@ from playground.engine.messages import (
     Times,
     Wrong,
 )
+from playground.engine.trace_messages import TraceRequest
 
 VERSIONS = {"torch": "2.13.0", "triton": "3.7.1"}
 HERE = Source(kind="measured", device="Test CPU", date="2026-11-29T12:00:00+00:00", versions=VERSIONS)
@@ -57,6 +59,9 @@ class FakeEngine:
     def close(self) -> None:
         self.closed = True
 
+    def on_close(self, close: Any) -> None:
+        """The engine closes its clients with itself; this one has nothing that outlives it."""
+
     def run(self, request: Any, cancel: threading.Event | None = None) -> Any:
         *_, result = self.stream(request, cancel or threading.Event())
         return result
@@ -77,6 +82,11 @@ class FakeEngine:
         choice = self.choice(request, chosen)
         if isinstance(request, RunRequest):
             yield run_result(request, choice)
+        elif isinstance(request, TraceRequest | CodeRequest):
+            from tests.ui import memory_samples
+
+            made = memory_samples.trace if isinstance(request, TraceRequest) else memory_samples.code
+            yield made(choice)
         elif isinstance(request, BenchRequest):
             source = HERE.model_copy(update={"device": "NVIDIA H200"}) if self.gpu else HERE
             yield bench_result(choice, source, 4200.0 if self.gpu else 9.0)
