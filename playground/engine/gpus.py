@@ -133,7 +133,7 @@ def this_device(host: HostResult) -> Gpu:
         l2_bytes=host.caches.get("L2", 0),
         memory_bytes=host.memory_bytes,
         memory_rate=roofs.copy_gbps * GB if roofs else 0.0,
-        matrix_flops=max(roofs.matmul_tflops.values()) * TERA if roofs else 0.0,
+        matrix_flops=max(roofs.matmul_tflops.values(), default=0.0) * TERA if roofs else 0.0,
         vector_flops=roofs.matmul_tflops.get("float32", 0.0) * TERA if roofs else 0.0,
         memory_kind="device memory",
         source="read from the device",

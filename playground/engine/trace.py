@@ -163,8 +163,9 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
     source_file = launch.kernel.fn.__code__.co_filename
     probe = Probe(arena, source_file, frozenset(_index(p, launch.grid) for p in keep))
     edge: dict[tuple[str, int, str], Site] = {}  # of the last program alone, whose block is often not full
+    order = _even_order(total, keep)
     ran = _Counted(
-        launch.grid, _even_order(total, keep), time.monotonic() + seconds, progress,
+        launch.grid, order, time.monotonic() + seconds, progress, 3 if programs is None else len(keep) + 1,
         lambda: edge.update({key: replace(site) for key, site in probe.sites.items()}),
     )  # fmt: skip
     try:
@@ -200,7 +201,7 @@ def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float
                 )
                 for t in probe.touches[_index(p, launch.grid)]
             )
-            for p in keep
+            for p in sorted(set(keep) & set(order[: ran.count]))
         },
     )
     return traced, probe
@@ -222,18 +223,19 @@ def _spread(total: int) -> tuple[int, ...]:
 
 
 class _Counted:
-    """The programs to run until the deadline; three at least. first_done: called once the first has run."""
+    """The programs to run until the deadline, `least` at least. first_done: called once the first has run."""
 
     def __init__(
-        self, grid: tuple[int, ...], order: list[int], deadline: float, progress: Callable, first_done: Callable
-    ):
+        self, grid: tuple[int, ...], order: list[int], deadline: float, progress: Callable, least: int,
+        first_done: Callable,
+    ):  # fmt: skip
         self.count = 0
         self._grid, self._order, self._deadline, self._progress = grid, order, deadline, progress
-        self._first_done = first_done
+        self._least, self._first_done = least, first_done
 
     def __iter__(self) -> Iterator[Program]:
         for linear in self._order:
-            if self.count >= 3 and time.monotonic() > self._deadline:
+            if self.count >= self._least and time.monotonic() > self._deadline:
                 return
             if self.count % 16 == 0:
                 self._progress("tracing", self.count, len(self._order), "programs")

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 from kernels import KernelSpec, all_kernels
 from kernels.spec import Target
+from playground.decoder.client import Chats
 from playground.engine.messages import EngineError, HostResult
+from playground.engine.trace_messages import TraceRequest
 from playground.settings import Settings
 from playground.ui.answer import Engine
 from playground.ui.jobs import Jobs
@@ -29,6 +31,9 @@ class Context:
     jobs: Jobs = dataclasses.field(default_factory=Jobs)
     _host: HostResult | None = None
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.chats = Chats(self.engine)  # starts no worker before it is asked
 
     @property
     def specs(self) -> Mapping[str, KernelSpec]:
@@ -65,5 +70,6 @@ class Context:
         try:
             self.engine.warm()
             self.host()
+            self.engine.run(TraceRequest(kernel="vector_add", dims={"n": 1000}))  # the interpreter, and what it imports
         except EngineError as error:
             print(f"The kernel worker did not start: {error}", flush=True)

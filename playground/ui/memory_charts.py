@@ -150,7 +150,9 @@ def _span(intensities: Sequence[float], ridge: float) -> tuple[float, float]:
 def _decades(low: float, high: float) -> dict[str, Any]:
     ticks = [10.0**k for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     ticks = [t for t in ticks if low <= t <= high]
+    ticks = ticks[:: max(1, math.ceil(len(ticks) / 5))]
     return {
+        "tickangle": 0,
         "range": [math.log10(low), math.log10(high)],
         "tickvals": ticks,
         "ticktext": [f"{t:,.0f}" if t >= 1 else f"{t:g}" for t in ticks],
@@ -266,9 +268,12 @@ def bandwidth(trends: Sequence[Trend], caches: Mapping[str, int], ceiling: float
 
 
 def _byte_ticks(low: float, high: float) -> dict[str, Any]:
-    """Powers of 16 from 16 KB on, in binary units, as caches are written."""
-    values = [16.0**k for k in range(1, 12) if low <= 16.0**k <= high] or [low]
+    """Powers of 16, or of 4 in a short range, in binary units, as caches are written."""
+    values = [16.0**k for k in range(1, 12) if low <= 16.0**k <= high]
+    if len(values) < 3:
+        values = [4.0**k for k in range(1, 22) if low <= 4.0**k <= high] or [low]
     return {
+        "tickangle": 0,
         "tickvals": values,
         "ticktext": [cache_size(v) for v in values],
         "range": [math.log10(low), math.log10(high)],

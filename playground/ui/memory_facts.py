@@ -104,7 +104,7 @@ def gpu_named(name: str, host: HostResult | None) -> Gpu:
         return this_device(host)
     cores = host.units if host else 1
     rate = host.roofs.copy_gbps * 1e9 if host and host.roofs else 0.0
-    flops = max(host.roofs.matmul_tflops.values()) * 1e12 if host and host.roofs else 0.0
+    flops = max(host.roofs.matmul_tflops.values(), default=0.0) * 1e12 if host and host.roofs else 0.0
     caches = host.caches if host else {}
     last = list(caches.values())[-1] if caches else 0
     memory = host.memory_bytes if host else 0

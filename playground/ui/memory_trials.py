@@ -31,7 +31,7 @@ def configs(chosen: ConfigChoice) -> list[ConfigChoice]:
     blocks = [chosen.meta]
     if names:
         last = names[-1]
-        blocks = [{**chosen.meta, last: max(16, int(chosen.meta[last] * scale))} for scale in SCALES]
+        blocks = [{**chosen.meta, last: max(1, int(chosen.meta[last] * scale))} for scale in SCALES]
     return [chosen.model_copy(update={"meta": dict(meta), "num_warps": warps}) for meta in blocks for warps in WARPS]
 
 

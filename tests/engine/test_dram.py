@@ -49,7 +49,7 @@ def test_the_nearest_shape_of_the_dtype_is_found(tmp_path):
     _, shape, stale = find(tmp_path, dims={"rows": 3000, "n": 4096}, dtype="bfloat16")
     assert (shape.dims["rows"], shape.moved, stale) == (4096, 4097, False)
     assert find(tmp_path, dtype="float16") is None
-    assert find(tmp_path, edge="One row", dtype="bfloat16") is None
+    assert find(tmp_path, edge="No rows", dtype="bfloat16") is None
 
 
 def test_an_older_kernel_is_said_to_be_one(tmp_path):

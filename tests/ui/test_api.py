@@ -43,6 +43,14 @@ def test_bench_kernel(functions):
     assert found["providers"]["FlagGems"] == {"ok": False, "missing": "not installed: pip install flag-gems"}
 
 
+def test_trace_kernel(functions):
+    found = functions["trace_kernel"]("add_rms_norm", {"rows": 4, "n": 6})
+    assert (found["bytes_loaded"], found["bytes_stored"], found["masked_share"]) == (144, 96, 0.25)
+    assert [a["tensor"] for a in found["accesses"]][2] == "weight_ptr" and found["out_of_bounds"] == []
+    assert "launches" not in found and found["source"]["kind"] == "interpreted"
+    json.dumps(found, allow_nan=False)
+
+
 @pytest.mark.parametrize(
     ("given", "argument", "says"),
     [
