@@ -12,6 +12,8 @@ largest code, and NaN stays NaN in fp8 and becomes 0 in int8. A group of zeros h
 
 from __future__ import annotations
 
+import os
+
 import torch
 import triton
 import triton.language as tl
@@ -19,6 +21,7 @@ import triton.language as tl
 from kernels.checks import InputError
 from kernels.targets import Target
 
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 
@@ -42,6 +45,15 @@ def divide(x, scale):
 
 
 @triton.jit
+def on_grid(x):
+    """Rounds to the nearest e4m3 number, ties to even, in float32: the interpreter's own cast loses carries."""
+    bits = x.to(tl.int32, bitcast=True)
+    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) << 20
+    small = (x + 24576.0) - 24576.0  # below 2^-6 the numbers are 2^-9 apart
+    return tl.where(tl.abs(x) < 0.015625, small, normal.to(tl.float32, bitcast=True))
+
+
+@triton.jit
 def to_code(x, code_type: tl.constexpr):
     """float32 quotients as int8 or fp8e4nv codes."""
     if code_type == tl.int8:
@@ -49,7 +61,10 @@ def to_code(x, code_type: tl.constexpr):
         # Adding 1.5 * 2^23 leaves no bits for a fraction: the addition itself rounds, ties to even.
         return ((x + 12582912.0) - 12582912.0).to(tl.int8)
     else:
-        code = tl.minimum(tl.maximum(x, -448.0), 448.0).to(tl.float8e4nv)
+        inside = tl.minimum(tl.maximum(x, -448.0), 448.0)
+        if INTERPRETED:
+            inside = on_grid(inside)
+        code = inside.to(tl.float8e4nv)
         # Casts of NaN differ between devices; its code is set by hand.
         bits = tl.where(x == x, code.to(tl.uint8, bitcast=True), 0x7F)
         return bits.to(tl.uint8).to(tl.float8e4nv, bitcast=True)

@@ -152,14 +152,14 @@ def check(inputs):
     need_same_device(q=inputs["q"], q_starts=starts)
     if starts.shape[0] != table.shape[0] + 1:
         raise InputError(
-            f"q_starts has {starts.shape[0]} entries and block_table {table.shape[0]} sequences; it needs one more than "
-            "those", "q_starts",
+            f"q_starts has {starts.shape[0]} entries and block_table {table.shape[0]} sequences; it needs one entry more",
+            "q_starts",
         )  # fmt: skip
 
 
 def plan(inputs, config, target):
     q, table = inputs["q"], inputs["block_table"]
-    tokens, heads, head_dim = q.shape
+    tokens, heads = q.shape[:2]
     seqs = table.shape[0]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     table = table if table.stride(-1) == 1 else table.contiguous()

@@ -65,8 +65,8 @@ HAND_COUNTS = {
     "dequantize": ({"rows": 3, "n": 6, "group_size": 2}, "bfloat16", 18 + 9 * 4, 18 * 2, 18),
     # 3 int64 ids and 3 of 10 rows of 6; 3 rows written; a copy computes nothing.
     "embedding": ({"tokens": 3, "vocab": 10, "n": 6}, "bfloat16", 3 * 8 + 3 * 6 * 2, 3 * 6 * 2, 0),
-    # q of 2 x 3 tokens x 2 heads x 8; k and v of 2 sequences x 2 pages of 4 slots x 1 head x 8; 2 x 2 page ids, 3 starts
-    # and 2 lengths in int32. The 3 queries of a sequence meet 6, 7 and 8 keys, at 2 x 8 products and as many sums.
+    # q of 2 x 3 tokens x 2 heads x 8; k and v of 2 sequences x 2 pages of 4 slots x 1 head x 8; 2 x 2 page ids, 3
+    # starts and 2 lengths in int32. The 3 queries of a sequence meet 6, 7 and 8 keys, 2 x 8 products and sums each.
     "prefill_attention": (
         {"seqs": 2, "q_len": 3, "context": 8, "kv_heads": 1, "group": 2, "head_dim": 8, "page_size": 4},
         "bfloat16",
