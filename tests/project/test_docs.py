@@ -193,6 +193,7 @@ def test_verbs_named_are_verbs():
         named |= set(re.findall(r"-m playground ([a-z]+)", text(document)))
     help_text = run(sys.executable, "-m", "playground", "--help").stdout
     assert named and all(re.search(rf"\b{verb}\b", help_text) for verb in named)
+    assert not {verb for verb in re.findall(r"^ {4}([a-z-]+)", help_text, re.MULTILINE)} - set(code_spans("README.md"))
 
 
 # The kernel in CONTRIBUTING.md

