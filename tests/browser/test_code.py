@@ -1,0 +1,110 @@
+"""The Code and Autotune tabs as a person uses them, in Chromium, on this CPU."""
+
+import re
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+SMALL = "kernel=vector_add&n=4096&dtype=float32"
+
+
+def serious(page):
+    found = Axe().run(page).response["violations"]
+    return [(v["id"], v["nodes"][0]["html"][:160]) for v in found if v["impact"] in ("serious", "critical")]
+
+
+def opened(page, base, tab):
+    page.goto(f"{base}/?{SMALL}&tab={tab}")
+    page.wait_for_selector("#chips .chip", state="attached")
+
+
+def test_code_compiles_unasked_and_links_its_lines_both_ways(page, base):
+    opened(page, base, "Code")
+    page.wait_for_selector(".codeview .stage .ln")
+    assert re.search(r"\d+ registers a thread", page.inner_text("#code-answer h2"))
+    # From Python: pin the line of the load; the PTX that came from it lights up.
+    page.locator(".py .ln", has_text="tl.load(x_ptr").click()
+    hot = page.locator(".stage .ln.hot").all_inner_texts()
+    assert any("ld.global" in text for text in hot)
+    # From the machine code back.
+    page.click("[data-stage=sass]")
+    page.locator(".stage .ln.hot", has_text="LDG").first.wait_for()
+    page.locator(".stage .ln", has_text="STG").first.click()
+    assert "tl.store" in page.inner_text(".py .ln.hot")
+    # A finding leads to its rows, search counts hits, and the code can be taken along.
+    page.locator(".finds button", has_text="16-byte loads").click()
+    assert page.get_attribute("[role=tab][data-stage=ptx]", "aria-selected") == "true"
+    page.fill(".codeview input[type=search]", "ld.global")
+    assert int(page.inner_text(".codeview output")) >= 2
+    with page.expect_download() as got:
+        page.click(".codeview [data-do=save]")
+    assert got.value.suggested_filename == "vector_add_kernel.sm_90.ptx"
+    assert Path(got.value.path()).read_text().startswith(".version")
+    page.keyboard.press("Escape")
+    page.focus(".py")
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".py .ln.hot").count() == 1
+    assert serious(page) == []
+
+
+def test_two_targets_are_compared(page, base):
+    opened(page, base, "Code")
+    page.wait_for_selector(".codeview .stage .ln")
+    page.get_by_label("target").nth(1).click()
+    page.locator("[role=option]", has_text="sm_80").last.click()
+    page.click("button:has-text('Compare')")
+    page.wait_for_selector(".diff li")
+    assert "sm_80" in page.inner_text("table.fig thead >> nth=-1")
+
+
+def test_code_that_cannot_be_compiled_says_why(page, base):
+    opened(page, base, "Code")
+    page.wait_for_selector(".codeview .stage .ln")
+    page.get_by_label("n", exact=True).fill("-1")
+    page.click("#compile")
+    expect(page.locator("#code-answer .verdict.failed")).to_contain_text("n must be 1 or more")
+    assert not page.is_visible(".codeview")
+
+
+def test_own_ranges_are_swept_and_the_winner_kept(page, base):
+    opened(page, base, "Autotune")
+    page.get_by_label(re.compile("own ranges")).fill("BLOCK=1024,2048 num_warps=4")
+    page.click("#tune-start")
+    page.wait_for_selector("#tune-answer .verdict.right")
+    assert page.locator("table.configs tbody tr").count() == 2
+    assert page.locator("#tune-grid td.best").count() == 1
+    page.wait_for_selector(".main-svg")
+    with page.expect_download() as got:
+        page.get_by_role("button", name="triton.Config list").click()
+    text = Path(got.value.path()).read_text()
+    assert text.count("triton.Config({'BLOCK': ") == 2
+    page.click("#tune-keep")
+    page.get_by_text("1 winner kept in all").wait_for()
+    page.get_by_role("button", name="Forget winners").click()
+    page.get_by_text("0 winners kept in all").wait_for()
+    assert serious(page) == []
+
+
+def test_ranges_that_cannot_be_are_one_line(page, base):
+    opened(page, base, "Autotune")
+    page.get_by_label(re.compile("own ranges")).fill("WIDTH=3")
+    page.click("#tune-start")
+    expect(page.locator("#tune-answer .verdict.failed")).to_contain_text("Own ranges hold 'WIDTH'")
+
+
+def test_a_sweep_can_be_stopped_and_keeps_what_it_found(page, base):
+    opened(page, base, "Autotune")
+    page.click("#tune-start")
+    page.wait_for_selector("#tune-grid td:not(.none)")
+    page.click("#tune-stop")
+    page.wait_for_selector("#tune-start:visible")
+    assert page.locator("table.configs tbody tr").count() > 1
+
+
+def test_both_tabs_fit_a_phone(page, base):
+    page.set_viewport_size({"width": 390, "height": 844})
+    for tab in ("Code", "Autotune"):
+        opened(page, base, tab)
+        page.wait_for_selector({"Code": ".codeview .stage .ln", "Autotune": "#tune-start"}[tab])
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
