@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 OLDER := .venv-triton36
 PY := $(VENV)/bin/python
+# Two processes suit the smallest host; each keeps to neighbouring tests and takes others when it runs dry.
+JOBS ?= 2
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist worksteal
 READY := $(VENV)/.installed
 # A GPU machine often has everything and no network: `make gpu PYTHON=python3` takes that Python as it is.
 ifeq ($(origin PYTHON),command line)
@@ -29,11 +32,11 @@ run: $(READY)  ## serve the page on http://127.0.0.1:7860
 
 test: $(READY)  ## the tests that this host can run, in a few minutes
 	@$(PY) tools/browser.py
-	@$(PY) -m pytest -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 test-all: $(READY)  ## every test, and thousands of random kernels
 	@$(PY) tools/browser.py
-	@$(PY) -m pytest
+	@$(PYTEST)
 	@$(PY) -m tests.native.fuzz
 
 test-older: $(OLDER)/.installed  ## kernels and native path on the oldest Triton that is supported
