@@ -58,7 +58,7 @@ def _print(answer: Answer, code: int, as_json: bool) -> int:
     if as_json:
         print(answer.model_dump_json(), flush=True)
     else:
-        from playground.cli import show_code, show_trace  # noqa: F401 - register their answers
+        from playground.cli import show_chat, show_code, show_trace  # noqa: F401 - register their answers
         from playground.cli.show import text
 
         print(text(answer), flush=True)

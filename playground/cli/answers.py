@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from playground.decoder.messages import ChatResult
 from playground.engine.messages import BenchResult, Choice, ConfigChoice, Failure, Message, RunResult, Source
 from playground.engine.sweep_messages import SweepResult
 from playground.engine.trace_messages import TraceResult
@@ -154,5 +155,6 @@ Answer = (
     | SweepResult
     | CompileAnswer
     | TraceResult
+    | ChatResult
     | RecordAnswer
 )

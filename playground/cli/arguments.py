@@ -22,6 +22,7 @@ VERBS = {
     "sweep": "try every config: resources, verdict and time",
     "compile": "generated code for a GPU that need not be here",
     "trace": "count the bytes that a kernel loads and stores, and find what lies out of bounds",
+    "chat": "ask a decoder that runs on these kernels, and see what its KV cache holds",
     "record": "on a GPU: record every kernel into assets/recordings",
     "record-check": "list recordings that are stale or missing",
 }
@@ -73,12 +74,14 @@ def _parser() -> _Parser:
     _add_bench(verbs.choices["bench"])
     _add_code(verbs.choices["sweep"], verbs.choices["compile"])
     _add_trace(verbs.choices["trace"])
+    _add_chat(verbs.choices["chat"])
     verbs.choices["kernels"].add_argument("kernel", nargs="?", help="one kernel instead of all")
     record = verbs.choices["record"]
     record.add_argument("kernels", nargs="*", metavar="KERNEL", help="these kernels instead of all")
     record.add_argument("--out", help="the folder to write to instead of assets/recordings")
     record.add_argument("--seconds", type=_whole("seconds"), help="stop before this; run it again to go on")
     record.add_argument("--force", action="store_true", help="measure what is recorded already, too")
+    record.add_argument("--warm", type=_whole("warm"), help="compile beforehand, in so many processes")
     record.add_argument("--sweeps", action="store_true", help="record sweeps over configs instead of benchmarks")
     record.add_argument("--check", action="store_true", help="the same as record-check")
     return parser
@@ -121,6 +124,19 @@ def _add_trace(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--seconds", type=_whole("seconds"), default=20, help=limit)
 
 
+def _add_chat(verb: argparse.ArgumentParser) -> None:
+    add = verb.add_argument
+    add("--prompt", required=True, help="what to ask")
+    add("--system", default="", help="a system prompt before it")
+    add("--backend", default="auto", help="auto, triton (on a CPU: compiled natively), interpreter or torch")
+    add("--max-tokens", type=_whole("max-tokens"), default=64, help="the most tokens of the answer")
+    add("--temperature", type=_real("temperature"), default=0.0, help="0 takes the likeliest token")
+    add("--top-k", type=_whole("top-k"), default=0, help="draw from the k likeliest tokens; 0: from all")
+    add("--top-p", type=_real("top-p"), default=1.0, help="draw from the likeliest tokens that make up this share")
+    add("--seed", type=_whole("seed"), default=0, help="of the draws")
+    add("--model", help="a folder or a hub name instead of SmolLM2-135M-Instruct")
+
+
 # Values. argparse shows the text of ArgumentTypeError as it is.
 
 
@@ -142,6 +158,16 @@ def _number(name: str, text: str, example: str = "") -> int:
 
 def _whole(name: str) -> Callable[[str], int]:
     return lambda text: _number(name, text, f"--{name} 8")
+
+
+def _real(name: str) -> Callable[[str], float]:
+    def value(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise bad(name, f"{name} is {_quoted(text)}; it needs a number, such as --{name} 0.7") from None
+
+    return value
 
 
 def _pairs(option: str, text: str, example: str) -> dict[str, int]:

@@ -34,6 +34,7 @@ from playground.settings import Settings
 
 WRONG = 1
 FAILED = 4
+WARM_SECONDS = 120.0  # the most that `record --warm` compiles beforehand
 LISTED_ARCH = "sm_90"  # whose configs `kernels` lists on a GPU host whose own architecture is not known
 
 
@@ -225,6 +226,10 @@ def record(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
 
     seconds = float("inf") if options.seconds is None else options.seconds
     report = functools.partial(print, file=sys.stderr, flush=True)
+    if options.warm:
+        from playground.engine.record_warm import warm
+
+        warm(options.kernels or _all_names(), options.warm, min(seconds, WARM_SECONDS), report)
     if options.sweeps:
         from playground.engine.record_sweeps import record_sweeps
 
@@ -232,6 +237,12 @@ def record(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
     else:
         written = measure(options.kernels or None, out, seconds, report, options.force)
     return RecordAnswer(verb="record", ok=True, lines=tuple(f"wrote {path}" for path in written)), 0
+
+
+def _all_names() -> list[str]:
+    from kernels import all_kernels
+
+    return list(all_kernels())
 
 
 def record_check(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
@@ -265,6 +276,7 @@ VERBS = {
     "sweep": _later("sweep"),
     "compile": _later("compile_"),
     "trace": _later("trace", "trace_verb"),
+    "chat": _later("chat", "chat_verbs"),
     "record": record,
     "record-check": record_check,
 }

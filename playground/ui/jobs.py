@@ -28,6 +28,13 @@ class Jobs:
         if event:
             event.set()
 
+    def stop_visit(self, session: str) -> None:
+        """Stop everything that runs for a visit, whatever stands before the session in its name."""
+        with self._lock:
+            events = [e for name, e in self._running.items() if name.split(" ")[-1] == session]
+        for event in events:
+            event.set()
+
     def owns(self, session: str, event: threading.Event) -> bool:
         """Whether this job is still the visit's own, so that it may draw."""
         with self._lock:

@@ -47,7 +47,7 @@ def build(context: Context) -> gr.Blocks:
 
         def left(request: gr.Request) -> None:
             """The browser has gone: what it waited for need not be finished."""
-            context.jobs.stop(request.session_hash or "")
+            context.jobs.stop_visit(request.session_hash or "")
 
         filled = demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
         filled.then(None, js="() => tp.opened()", api_visibility="private")

@@ -11,7 +11,7 @@ from playground.settings import Settings
 from tests.cli.conftest import H200, Stage, bench_result, call, run_result
 
 RUN = ("run", "softmax")
-VERBS = ("doctor", "kernels", "run", "bench", "sweep", "compile", "trace", "record", "record-check")
+VERBS = ("doctor", "kernels", "run", "bench", "sweep", "compile", "trace", "chat", "record", "record-check")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.cli.conftest import call, strict
 
 RUN = ("run", "softmax")
 MISTAKES = [
-    ((), "verb", "choose doctor, kernels, run, bench, sweep, compile, trace, record, record-check"),
+    ((), "verb", "choose doctor, kernels, run, bench, sweep, compile, trace, chat, record, record-check"),
     (("frobnicate",), "verb", "no verb is named 'frobnicate'; choose doctor"),
     (("run",), "kernel", "KERNEL is missing"),
     (("run", "nope"), "kernel", "no kernel is named 'nope'; there are"),
