@@ -32,7 +32,7 @@ from playground.engine.messages import (
 )
 from playground.engine.recordings import Recording
 
-MOST_BYTES, MOST_FLOPS, SIZES = 2**32, 2e13, 14
+MOST_BYTES, MOST_FLOPS, SIZES = 2**32, 2e13, 10
 SMALLEST_BYTES = 2**16
 
 
