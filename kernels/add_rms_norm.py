@@ -172,7 +172,7 @@ def plan(inputs, config, target):
 
 
 def configs(inputs, target):
-    return row_configs(inputs["x"], target, columns_per_warp=1024, max_warps=8)
+    return row_configs(inputs["x"], target, many=(1, 2048, 8))
 
 
 def cost(inputs):

@@ -132,7 +132,7 @@ def plan(inputs, config, target):
 
 
 def configs(inputs, target):
-    return row_configs(inputs["x"], target, max_warps=8)
+    return row_configs(inputs["x"], target, many=(1, 512, 8))
 
 
 def cost(inputs):

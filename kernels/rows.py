@@ -31,18 +31,19 @@ def vector_width(*sizes: int) -> int:
 
 
 def row_configs(
-    x: torch.Tensor, target: Target, block_m: int = 1, columns_per_warp: int = 512, max_warps: int = 16
+    x: torch.Tensor, target: Target, many: tuple[int, int, int] = (1, 512, 16), few: int = 512
 ) -> Iterator[Config]:
     """{"BLOCK_M", "BLOCK_N"} configs for x [..., n], n up to MAX_BLOCK; the first is the default.
 
-    block_m, columns_per_warp, max_warps: what suits the kernel where there are rows enough to fill the GPU several
-    times over, measured on an H200. Few rows are spread over as many warps as have work. A row wider than BLOCK_N is
-    the kernel's own affair: it loops.
+    many: (BLOCK_M, columns to a warp, most warps) that suit the kernel where there are rows enough to fill the GPU
+    several times over; few: columns to a warp where there are not. Both are measured, on an H200. A row wider than
+    BLOCK_N is the kernel's own affair: it loops.
     """
     n_rows, n_cols = math.prod(x.shape[:-1]), x.shape[-1]
     block_n = min(next_power_of_2(n_cols), MAX_BLOCK)
-    if n_rows < 8 * target.num_sms:
-        block_m, columns_per_warp, max_warps = 1, 512, 16
+    block_m, columns_per_warp, max_warps = many if n_rows >= 8 * target.num_sms else (1, few, 16)
+    if x.element_size() == 4:  # measured with 16-bit values, which need half the registers
+        columns_per_warp = max(512, columns_per_warp // 2)
     # A short row does not fill a program: several share one, as long as enough programs remain.
     sharing = min(1024 // block_n, n_rows // (4 * target.num_sms))
     block_m = next_power_of_2(max(block_m, sharing) + 1) // 2

@@ -236,8 +236,10 @@ def _split(args, n_rows, pack, config, target):
 def configs(inputs, target):
     n_rows, n_cols = math.prod(inputs["x"].shape[:-1]), inputs["x"].shape[-1]
     # Where few rows leave multiprocessors idle, smaller parts spread each over more of them.
-    parts = ((4096, 1, 4), (8192, 2, 4), (8192, 2, 8), (4096, 2, 4), (4096, 2, 2), (8192, 1, 8), (16384, 2, 8))
-    small = ((1024, 1, 4), (1024, 1, 2), (2048, 1, 4), (2048, 1, 8), (4096, 1, 8))
+    parts = [(8192, 2, 4), (4096, 1, 4), (4096, 2, 2), (8192, 2, 8), (4096, 2, 4), (8192, 1, 8), (16384, 2, 8)]
+    if inputs["x"].element_size() == 4:
+        parts.sort()  # twice the registers: the smallest parts first
+    small = [(1024, 1, 4), (2048, 1, 4), (1024, 1, 2), (2048, 1, 8), (4096, 1, 8)]
     few = n_rows * 8 < target.num_sms
     split = [
         Config({"BLOCK_N": block, "BLOCKS": blocks}, num_warps)
@@ -258,7 +260,7 @@ def configs(inputs, target):
         yield from (Config({"BLOCK_M": 1, "BLOCK_N": block}, num_warps) for block, num_warps in wide)
         yield from one_block
     else:
-        yield from row_configs(inputs["x"], target)
+        yield from row_configs(inputs["x"], target, many=(1, 1024 if 1024 < n_cols <= 4096 else 512, 16), few=1024)
     yield from split
 
 
