@@ -24,7 +24,7 @@ from playground.engine.record import Step
 
 
 def warm(names: Iterable[str], processes: int, seconds: float, report: Callable[[str], None] = print) -> None:
-    """Start the processes and wait for them, `seconds` at the most. What one cannot compile, the recording will tell."""
+    """Start the processes and wait for them, `seconds` at the most; what they cannot compile the recording tells."""
     began = time.monotonic()
     words = [sys.executable, "-m", "playground.engine.record_warm"]
     started = [
