@@ -10,8 +10,11 @@ from typing import NamedTuple
 
 from .ir import Function, Op, Value, walk
 from .registry import COSTS, is_lazy
+from .strides import stride
 
-SHARE_COST = 6  # from here on a second computation costs more than a buffer
+SHARE_COST = 8  # from here on a second computation costs more than a buffer
+STRETCH_COST = 5  # the same where each element is used by a whole row or column
+GATHER_COST = 12
 FORCE_COST = 300  # an expression this deep is cut, whatever its uses (it is evaluated by recursion)
 _SEPARATE_OPERANDS = {"tt.dot", "tt.dot_scaled", "tt.join", "tt.cat", "tt.return", "tt.call"}
 
@@ -61,15 +64,25 @@ def sinks_of(value: Value) -> set[Sink]:
 
 def _price(op: Op) -> None:
     value = op.result
-    cost = COSTS[op.name] + sum(a.cost for a in op.operands if a.type.is_tensor)
+    cost = cost_of(op)
     several = len(value.sinks) > 1
     deeper = any(sink.op.block is not value.block for sink in value.sinks)
     stretched = any(user.name == "tt.broadcast" for user in value.users)
-    value.shared = cost > FORCE_COST or (cost >= SHARE_COST and (several or deeper or stretched))
+    bar = STRETCH_COST if stretched else SHARE_COST
+    value.shared = cost > FORCE_COST or (cost >= bar and (several or deeper or stretched))
     value.cost = 1 if value.shared else cost
 
 
-def must_force(op: Op) -> bool:
-    """Cut the expression here, so that recursion stays shallow."""
-    cost = COSTS[op.name] + sum(a.cost for a in op.operands if a.type.is_tensor)
-    return cost > FORCE_COST
+def cost_of(op: Op) -> int:
+    own = _load_cost(op) if op.name == "tt.load" else COSTS[op.name]
+    return own + sum(a.cost for a in op.operands if a.type.is_tensor)
+
+
+def _load_cost(op: Op) -> int:
+    """A contiguous load may as well be made again, as a buffer would be read again.
+
+    Not across a write, though: `Lowering.settle` sees to that.
+    """
+    pointer = op.operands[0]
+    is_contiguous = any(stride(pointer, d) == 1 for d in range(len(pointer.type.shape)))
+    return 2 if is_contiguous and "isVolatile = true" not in op.text else GATHER_COST

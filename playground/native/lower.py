@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from .access import gather
-from .analysis import analyse, must_force
+from .analysis import FORCE_COST, analyse, cost_of
 from .buffers import fill
 from .emit import Builder, Reg, literal
 from .errors import Unsupported
@@ -105,7 +105,7 @@ class Lowering:
         value = op.result
         if not value.sinks:
             return
-        if must_force(op):
+        if cost_of(op) > FORCE_COST:
             self.materialise(value)
         elif value.shared or op.name == "tt.load":
             self.pending.append(value)

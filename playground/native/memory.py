@@ -97,36 +97,58 @@ def _store_loop(lo: Lowering, op: Op) -> None:
 
 
 def _apart(lo: Lowering, op: Op) -> Reg | None:
-    """Whether a row that is stored lies apart from the rows that its value is loaded from.
+    """Whether the memory that is stored to lies apart from all that the value is loaded from.
 
     Then each element can be loaded, computed and stored in one loop, as it can
-    where they are the same row. None where that cannot be told this simply.
+    where a row is stored over itself. None where that cannot be told simply.
     """
     pointer, value, *rest = op.operands
-    row = [d for d, n in enumerate(pointer.type.shape) if n > 1]
-    loads = [(v, in_place) for v, in_place in lo.leaves(value) if v.buffer is None]
-    simple = len(row) == 1 and loads and not lo.buffers_wanted(op.operands)
-    if not simple or stride(pointer, row[0]) != 1:
+    loads = [(v.op.operands[0], in_place) for v, in_place in lo.leaves(value) if v.buffer is None]
+    addresses = [v for operand in (pointer, *rest) for v, _ in lo.leaves(operand) if v.buffer is None]
+    if not loads or addresses or lo.buffers_wanted(op.operands):
         return None
-    if any(v.buffer is None for operand in (pointer, *rest) for v, _ in lo.leaves(operand)):
+    target = _span(lo, pointer)
+    if target is None:
         return None
-    start = Point((literal(0, "i64"),) * len(pointer.type.shape))
-    apart = literal(1, "i1")
-    for v, in_place in loads:
-        source = v.op.operands[0]
-        if not in_place or stride(source, row[0]) != 1:
+    b, apart = lo.b, literal(1, "i1")
+    for source, in_place in loads:
+        span = _span(lo, source)
+        if span is None:
             return None
-        apart = lo.b.and_(apart, _rows_apart(lo, pointer, source, start))
+        clear = b.or_(b.icmp("uge", target[0], span[1]), b.icmp("uge", span[0], target[1]))
+        if in_place and _is_row(pointer) and source.type.pointee == pointer.type.pointee:
+            clear = b.or_(clear, b.icmp("eq", target[0], span[0]))
+        apart = b.and_(apart, clear)
     return apart
 
 
-def _rows_apart(lo: Lowering, stored: Value, loaded: Value, start: Point) -> Reg:
-    b, count = lo.b, stored.type.size
-    sizes = [memory_bytes(v.type.pointee) for v in (stored, loaded)]
-    first, second = (b.cast("ptrtoint", lo.at(v, start), "i64") for v in (stored, loaded))
-    distance = b.sub(first, second)
-    clear = b.or_(b.icmp("sge", distance, count * sizes[1]), b.icmp("sle", distance, -count * sizes[0]))
-    return b.or_(clear, b.icmp("eq", distance, 0)) if sizes[0] == sizes[1] else clear
+def _is_row(pointer: Value) -> bool:
+    return max(pointer.type.shape) == pointer.type.size
+
+
+def _span(lo: Lowering, pointer: Value) -> tuple[Reg, Reg] | None:
+    """First and last byte of a tile that is contiguous along one dimension and has at most one more."""
+    shape = pointer.type.shape
+    wide = [d for d, n in enumerate(shape) if n > 1]
+    row = next((d for d in reversed(wide) if stride(pointer, d) == 1), None)
+    others = [d for d in wide if d != row]
+    if row is None or len(others) > 1:
+        return None
+    b, length = lo.b, shape[row] * memory_bytes(pointer.type.pointee)
+
+    def start(i: Reg) -> Reg:
+        index = [literal(0, "i64")] * len(shape)
+        for d in others:
+            index[d] = i
+        return b.cast("ptrtoint", lo.at(pointer, Point(tuple(index))), "i64")
+
+    def widen(i: Reg, low: Reg, high: Reg) -> list[Reg]:
+        at = start(i)
+        return [b.intrinsic("umin", low, at), b.intrinsic("umax", high, at)]
+
+    first = start(literal(0, "i64"))
+    low, high = b.loop(shape[others[0]], widen, [first, first]) if others else (first, first)
+    return low, b.add(high, length)
 
 
 def read_before_write(lo: Lowering, op: Op) -> None:
