@@ -46,12 +46,11 @@ def embedding(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     [*ids.shape, n], contiguous. Raises InputError; on the CPU for an id outside the table too, for which a GPU gives
     a row of NaN.
     """
-    inputs = {"ids": ids, "table": table}
-    check(inputs)
+    check({"ids": ids, "table": table})
     if ids.device.type == "cpu" and ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < table.shape[0]):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise InputError(f"ids holds {wrong}; the table has rows 0 to {table.shape[0] - 1}", "ids")
-    return SPEC.run(**inputs)
+    return SPEC.run(ids=ids, table=table)
 
 
 def reference(ids, table):

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ def implementations(spec: KernelSpec, asked: Sequence[str] | None, device: torch
         found.append((COMPILED, lambda: _compiled(spec, device, asked is not None)))
     for baseline in spec.baselines:
         if asked is None or baseline.name in asked:
-            found.append((baseline.name, lambda baseline=baseline: _installed(baseline, device)))
+            found.append((baseline.name, functools.partial(_installed, baseline, device)))
     return found
 
 

@@ -93,7 +93,7 @@ def _llir(code: str, source_file: str) -> list[Row]:
         if kind == "DIFile":
             return _same_file(fields.get("filename", "").strip('"'), source_file)
         nearer = fields.get("file") or fields.get("scope")
-        return bool(nearer) and in_file(nearer)
+        return in_file(nearer) if nearer else False
 
     @functools.cache
     def lines(location: str) -> tuple[int, ...]:
