@@ -13,9 +13,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -51,7 +51,6 @@ from playground.engine.pool import Garbage, Gone, Worker, last_words
 from playground.engine.protocol import Cancel, Ready
 
 if TYPE_CHECKING:
-    from playground.engine.engine import Engine
     from playground.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -260,13 +259,24 @@ class ChatLane:
             ticket.events.put(Refused(id=ticket.id, failure=failure))
 
 
+class Host(Protocol):
+    """What chats need of playground.engine.Engine."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def default_device(self) -> str: ...
+    def gate(self, device: str) -> Gate: ...
+    def on_close(self, close: Callable[[], None]) -> None: ...
+
+
 class Chats:
     """Every chat worker of one engine; closed with it. May be used from any thread.
 
     model: a folder or a hub name; the default model where it is None.
     """
 
-    def __init__(self, engine: Engine, model: str | None = None):
+    def __init__(self, engine: Host, model: str | None = None):
         self._engine, self._model = engine, model
         self._lanes: dict[str, ChatLane] = {}
         self._lock = threading.Lock()

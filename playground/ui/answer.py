@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kernels import get
+from playground.decoder.client import Host
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
@@ -31,7 +32,7 @@ from playground.engine.messages import (
 RECORDED_ARCH = "sm_90"  # what code is compiled for where there is no GPU: the recordings' H200
 
 
-class Engine(Protocol):
+class Engine(Host, Protocol):
     """What the page needs of playground.engine.Engine."""
 
     def stream(self, request: Any, cancel: threading.Event) -> Iterator[Any]: ...

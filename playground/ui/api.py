@@ -21,7 +21,7 @@ from playground.engine.messages import (
     RunResult,
 )
 from playground.engine.trace_messages import TraceRequest, TraceResult
-from playground.ui import api_code
+from playground.ui import api_chat, api_code
 from playground.ui.answer import ask
 from playground.ui.context import Context
 from playground.ui.links import config_from, whole
@@ -124,7 +124,7 @@ class Endpoints:
 def add(context: Context) -> None:
     """Register the endpoints in the Blocks that is being built."""
     own = Endpoints(context)
-    more = api_code.endpoints(context, _request, _guarded)
+    more = (*api_code.endpoints(context, _request, _guarded), *api_chat.endpoints(context, _guarded))
     for function in (own.list_kernels, own.run_kernel, own.bench_kernel, own.trace_kernel, *more):
         gr.api(function, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
 

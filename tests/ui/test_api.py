@@ -20,7 +20,7 @@ def functions():
 
 def test_every_verb_has_an_endpoint(functions):
     verbs = ("run", "bench", "trace", "compile", "sweep")
-    assert set(functions) == {"list_kernels", *(f"{verb}_kernel" for verb in verbs)}
+    assert set(functions) == {"list_kernels", "chat", *(f"{verb}_kernel" for verb in verbs)}
 
 
 def test_list_kernels(functions):

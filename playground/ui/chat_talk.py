@@ -1,0 +1,145 @@
+"""One answer of the chat, from Send to its end: what is drawn as tokens and figures come. It knows no component.
+
+An error never loses the conversation: what was said stays, and one line tells what to do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from kernels import InputError
+from playground.decoder.messages import Backend, ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken
+from playground.engine.messages import EngineError, HostResult, Progress
+from playground.ui import chat_panel, panels
+from playground.ui.links import whole
+
+BETWEEN = 0.1  # seconds between two drawings
+LOOK_SECONDS = 0.5  # between two looks at attention, each of which costs a reading of one token
+BACKENDS: dict[str, Backend] = {"Triton": "triton", "PyTorch": "torch"}
+
+Talk = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What stands beside the chat: who runs it, the system prompt, how tokens are drawn."""
+
+    backend: str = "Triton"
+    system: str = ""
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: float = 0
+    seed: float = 0
+    max_tokens: float | None = 256
+    slide: bool = False
+    attention: bool = False
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the page shows now. busy: more comes."""
+
+    talk: Talk
+    note: str
+    seen: chat_panel.Seen | None
+    busy: bool
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """A message's text; Gradio may give it in parts."""
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(part if isinstance(part, str) else part.get("text", "") for part in content)
+
+
+def plain(talk: Sequence[dict[str, Any]] | None) -> Talk:
+    """Roles and texts alone."""
+    return [{"role": message["role"], "content": text_of(message)} for message in talk or ()]
+
+
+def until_question(talk: Talk) -> Talk:
+    """The conversation up to its last question: what Retry asks again. Empty where nothing was asked."""
+    while talk and talk[-1]["role"] != "user":
+        talk = talk[:-1]
+    return talk
+
+
+def request_of(talk: Talk, wishes: Wishes, owner: str) -> ChatRequest:
+    """Raises InputError, which names what cannot be used and what can."""
+    said = [ChatMessage(role=m["role"], content=m["content"]) for m in talk if m["content"]]
+    if wishes.system.strip():
+        said.insert(0, ChatMessage(role="system", content=wishes.system.strip()))
+    most = whole(wishes.max_tokens, "max tokens") if wishes.max_tokens not in (None, "") else None
+    try:
+        return ChatRequest(
+            messages=tuple(said), backend=BACKENDS.get(wishes.backend, "auto"), temperature=wishes.temperature,
+            top_p=wishes.top_p, top_k=whole(wishes.top_k or 0, "top-k"), seed=whole(wishes.seed or 0, "seed"),
+            max_tokens=most, full="slide" if wishes.slide else "stop", owner=owner,
+        )  # fmt: skip
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise InputError(f"{name} is {first['input']}; {first['msg'].lower()}", name) from None
+
+
+def answer(
+    chats: Any, talk: Talk, wishes: Wishes, owner: str, cancel: threading.Event, host: HostResult | None = None
+) -> Iterator[Drawn]:
+    """Ten times a second at most, and at the end. `talk` ends with the question."""
+    seen = chat_panel.Seen(owner, host)
+    text, note = "", panels.working(Progress(what="asking the chat worker"))
+    drawn_at = 0.0
+    yield Drawn(talk, note, None, True)
+    try:
+        looked_at = time.monotonic()
+        for event in chats.stream(request_of(talk, wishes, owner), cancel):
+            if isinstance(event, ChatToken):
+                text, note = text + event.text, ""
+            elif isinstance(event, ChatStats):
+                seen.take(event)
+            elif isinstance(event, ChatResult):
+                seen.result = event
+                yield Drawn(_with(talk, event.text), chat_panel.ended(event, _most(wishes)), seen, False)
+                return
+            else:
+                note = panels.working(event)
+            now = time.monotonic()
+            if wishes.attention and text and now - looked_at > LOOK_SECONDS:
+                _look(chats, wishes, seen)
+                looked_at = time.monotonic()
+            if now - drawn_at >= BETWEEN:
+                drawn_at = now
+                yield Drawn(_with(talk, text), note, seen, True)
+    except (InputError, EngineError) as error:
+        stopped = isinstance(error, EngineError) and error.failure.kind == "cancelled"
+        said = '<p class="sub" role="status">Stopped.</p>' if stopped else _failed(str(error))
+        yield Drawn(_with(talk, text), said, seen, False)
+
+
+def _with(talk: Talk, text: str) -> Talk:
+    return [*talk, {"role": "assistant", "content": text}] if text else talk
+
+
+def _most(wishes: Wishes) -> int | None:
+    return int(wishes.max_tokens) if wishes.max_tokens else None
+
+
+def _failed(message: str) -> str:
+    return panels.failed(message if "; " in message else f"{message}; press Retry to ask again", nothing_ran=False)
+
+
+def _look(chats: Any, wishes: Wishes, seen: chat_panel.Seen) -> None:
+    """Where the last token looks, over all layers and heads. One that has just ended has nothing to show."""
+    try:
+        found = chats.attention(seen.owner, BACKENDS.get(wishes.backend, "auto"))
+    except EngineError:
+        return
+    heads = [head for layer in found.mass for head in layer]
+    seen.mass = {page: sum(h[i] for h in heads) / len(heads) for i, page in enumerate(found.pages)}

@@ -1,0 +1,169 @@
+"""The chat's own parts without a worker: what an answer draws, what its panel says, what is refused and how."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from kernels import InputError
+from playground.decoder.messages import (
+    AttentionResult,
+    ChatResult,
+    ChatStats,
+    ChatToken,
+    ConversationStats,
+    KvStats,
+    PageMap,
+    ProfileResult,
+)
+from playground.engine.messages import EngineError, Failure, Progress, Source
+from playground.ui import api_chat, chat_panel, chat_talk
+from playground.ui.chat_talk import Wishes
+
+HERE = Source(kind="measured", device="a CPU", date="2026-01-02T03:04:05", versions={"torch": "2.13.0"})
+QUESTION = [{"role": "user", "content": "Hello"}]
+PER_TOKEN = 2 * 30 * 3 * 64 * 4  # SmolLM2-135M in float32
+
+
+def kv(tokens=20):
+    return KvStats(
+        layers=30, kv_heads=3, head_dim=64, element_bytes=4, tokens=tokens, bytes_used=PER_TOKEN * tokens,
+        bytes_reserved=PER_TOKEN * 16 * 8, mha_bytes=3 * PER_TOKEN * tokens, page_size=16, pages=8, pages_used=3,
+        pages_cached=1, pages_free=4, pages_shared=1,
+    )  # fmt: skip
+
+
+def stats(owner="me", tokens=20, answer=5):
+    mine = ConversationStats(
+        owner=owner, state="decode", tokens=tokens, answer=answer, reused=0, prefilled=15, pages=2,
+        tokens_per_second=31.25, first_token_ms=412.0,
+    )  # fmt: skip
+    return ChatStats(
+        tokens=5, tokens_per_second=30.0, batch=1, waiting=0, decode_ms=32.0, prefill_ms=200.0, prefill_tokens=15,
+        bytes_per_step=538_000_000, weight_bytes=537_000_000, kv=kv(tokens),
+        map=PageMap(states="uuucffff", fill=(16, 4, 16, 16, 0, 0, 0, 0), owners=((0, 0, 1), (1, 0), (2, 1)),
+                    names=("me", "you")),
+        conversations=(mine,), table={"linear": "triton"},
+    )  # fmt: skip
+
+
+def result(text="Hi there", finish="stop"):
+    return ChatResult(
+        text=text, ids=(1, 2), prompt_tokens=15, reused_tokens=0, tokens_per_second=31.25, first_token_ms=412.0,
+        seconds=1.0, finish=finish, kv_cache=kv(), backend="triton", model="m", seed=0, source=HERE,
+    )  # fmt: skip
+
+
+class Script:
+    """Stands for Chats: gives these events, and raises the one that is an exception."""
+
+    def __init__(self, *events):
+        self.events, self.asked = events, []
+
+    def stream(self, request, cancel=None):
+        self.asked.append(request)
+        for event in self.events:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+    def attention(self, owner, backend):
+        return AttentionResult(owner=owner, tokens=20, pages=(0, 1), mass=(((0.25, 0.75), (0.75, 0.25)),))
+
+    def token(self, text):
+        return ChatToken(id=1, text=text)
+
+
+def drawn(*events, wishes=None, talk=QUESTION):
+    return list(chat_talk.answer(Script(*events), talk, wishes or Wishes(), "me", threading.Event()))
+
+
+def test_an_answer_grows_and_ends_with_its_figures():
+    last = drawn(Progress(what="starting"), ChatToken(id=1, text="Hi"), stats(), result())[-1]
+    assert last.talk == [*QUESTION, {"role": "assistant", "content": "Hi there"}] and not last.busy
+    assert "2 tokens at 31.2 tok/s" in last.note and "measured" in last.note
+    assert last.seen.mine.answer == 5
+
+
+@pytest.mark.parametrize("kind", ["crashed", "unavailable", "timeout"])
+def test_an_error_keeps_what_was_said(kind):
+    error = EngineError(Failure(kind=kind, message="the chat worker <crashed>; set PLAYGROUND_CACHE"))
+    last = drawn(ChatToken(id=1, text="Hi"), error)[-1]
+    assert last.talk == [*QUESTION, {"role": "assistant", "content": "Hi"}]
+    assert "The chat worker &lt;crashed&gt;" in last.note and "Set PLAYGROUND_CACHE." in last.note
+
+
+def test_stopped_before_the_first_token_is_no_failure():
+    last = drawn(EngineError(Failure(kind="cancelled", message="stopped")))[-1]
+    assert last.talk == QUESTION and "Stopped" in last.note and "failed" not in last.note
+
+
+def test_a_request_carries_the_wishes():
+    asked = chat_talk.request_of(
+        QUESTION, Wishes(backend="PyTorch", system=" Be brief. ", temperature=0.5, seed=3, slide=True), "me"
+    )
+    assert [(m.role, m.content) for m in asked.messages] == [("system", "Be brief."), ("user", "Hello")]
+    assert (asked.backend, asked.temperature, asked.seed, asked.full) == ("torch", 0.5, 3, "slide")
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"), [(Wishes(max_tokens=0), "max_tokens is 0"), (Wishes(seed=-1), "seed is -1"),
+                         (Wishes(top_k=1.5), "top-k must be whole")],
+)  # fmt: skip
+def test_a_wish_that_cannot_be_is_named(wishes, said):
+    with pytest.raises(InputError, match=said):
+        chat_talk.request_of(QUESTION, wishes, "me")
+    assert said.replace("top", "Top", 1)[1:] in drawn(result(), wishes=wishes)[-1].note
+
+
+def test_retry_asks_the_last_question_again():
+    talk = [*QUESTION, {"role": "assistant", "content": [{"type": "text", "text": "Hi"}]}]
+    assert chat_talk.until_question(chat_talk.plain(talk)) == QUESTION
+    assert chat_talk.until_question([]) == []
+
+
+def test_the_panel_counts_what_the_cache_holds():
+    seen = chat_panel.Seen("me")
+    seen.take(stats())
+    html = chat_panel.live(seen)
+    assert PER_TOKEN * 20 == 921_600 and "<b>922 KB</b>" in html
+    assert "2 × 30 layers × 3 KV heads × 64 × 4 B × 20 tokens" in html
+    assert "each of the 9 query heads" in html
+    assert "16.8 GB/s" in html  # 538 MB in 32 ms
+
+
+def test_the_page_map_tells_mine_shared_others_and_kept():
+    seen = chat_panel.Seen("me", mass={0: 0.25, 1: 0.75})
+    seen.take(stats())
+    html = chat_panel.live(seen)
+    assert [html.count(f'class="pg {kind}" title') for kind in chat_panel.KINDS] == [1, 1, 1, 1, 4]
+    assert "page 1: this chat, 4 of 16 slots, 75% of attention" in html
+    assert "you" not in html.replace('"pg you"', "")  # the other's name stays its own
+
+
+def test_attention_is_the_mean_of_all_heads():
+    seen = chat_panel.Seen("me")
+    chat_talk._look(Script(), Wishes(), seen)
+    assert seen.mass == {0: 0.5, 1: 0.5}
+
+
+def test_shares_are_of_their_sum():
+    html = chat_panel.shares(
+        ProfileResult(batch=1, kernels={"linear": 0.03, "<b>": 0.01}, step_seconds=0.035, source=HERE)
+    )
+    assert "75 %" in html and "25 %" in html and "&lt;b&gt;" in html and "35.0 ms" in html
+
+
+def test_the_endpoint_answers_with_plain_data_or_one_line():
+    context = SimpleNamespace(chats=Script(stats(), result()))
+
+    def guarded(answer):
+        try:
+            return answer()
+        except InputError as error:
+            return {"error": str(error)}
+
+    (chat,) = api_chat.endpoints(context, guarded)
+    assert chat("Hello")["text"] == "Hi there"
+    assert "history" in chat("Hello", history=[{"role": "nobody", "content": "x"}])["error"]
+    assert "top_p" in chat("Hello", top_p=0)["error"]
