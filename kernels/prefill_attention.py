@@ -152,7 +152,7 @@ def check(inputs):
     need_same_device(q=inputs["q"], q_starts=starts)
     if starts.shape[0] != table.shape[0] + 1:
         raise InputError(
-            f"q_starts has {starts.shape[0]} entries and block_table {table.shape[0]} sequences; it needs one entry more",
+            f"q_starts has {starts.shape[0]} entries and block_table {table.shape[0]} sequences; it needs one more",
             "q_starts",
         )  # fmt: skip
 
