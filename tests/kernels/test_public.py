@@ -1,5 +1,7 @@
 """`import kernels` as a person uses it: shapes, dtypes, and one clear line for what a kernel cannot take."""
 
+import sys
+
 import pytest
 import torch
 
@@ -159,3 +161,20 @@ def test_matmul_copies_what_descriptors_cannot_reach():
         Plan((launch,), {"copy": copy}).run()
         assert torch.equal(copy, matrix)
         assert describe(matrix, (16, 16)) is None and describe(copy, (16, 16)) is not None
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="tests/gpu has it on the copy engine itself")
+@pytest.mark.parametrize("layout", ("NN", "NT", "TN", "TT"))
+@pytest.mark.parametrize("m, n, k", ((70, 80, 96), (65, 77, 93)))
+def test_what_hopper_runs_is_right_in_every_layout(m, n, k, layout, monkeypatch):
+    """The plan for an H200, descriptors and copies included, run here."""
+    monkeypatch.setattr(sys.modules[kernels.get("matmul").plan.__module__], "WORTH_A_COPY", 1)
+    a, b = randn(m, k), randn(k, n)
+    a = a.t().contiguous().t() if layout[0] == "T" else a
+    b = b.t().contiguous().t() if layout[1] == "T" else b
+    tile = Config({"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "FLATTEN": 0})
+    plan = kernels.get("matmul").plan({"a": a, "b": b, "precision": "tf32"}, tile, Target.named("sm_90"))
+    # TF32 needs the K elements side by side: a's by rows, b's by columns.
+    aligned = k % 4 == 0
+    assert len(plan.launches) == 1 + (not (aligned and layout[0] == "N")) + (not (aligned and layout[1] == "T"))
+    torch.testing.assert_close(plan.run()["out"].double(), a.double() @ b.double(), rtol=2e-3, atol=2e-3)
