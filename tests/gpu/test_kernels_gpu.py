@@ -33,7 +33,7 @@ def test_default_shape_is_right(spec, dtype):
     assert result.ok, why(result)
 
 
-@pytest.mark.parametrize("spec, edge, dtype", each_edge())
+@pytest.mark.parametrize("spec, edge, dtype", each_edge(every=True))
 def test_edge_is_right(spec, edge, dtype):
     result = run(spec, dtype, edge)
     assert result.ok, why(result)

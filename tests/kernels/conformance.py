@@ -40,21 +40,33 @@ def each_dtype(specs: Sequence[KernelSpec] = SPECS) -> list[Any]:
     return [pytest.param(spec, dtype, id=name_of(spec.name, dtype)) for spec in specs for dtype in spec.dtypes]
 
 
-def each_edge(specs: Sequence[KernelSpec] = SPECS) -> list[Any]:
+def each_edge(specs: Sequence[KernelSpec] = SPECS, every: bool = False) -> list[Any]:
+    """Every edge case in one dtype, each in turn; in the others too where `every` is true, else marked slow."""
     return [
-        pytest.param(spec, edge, dtype, id=name_of(spec.name, edge.name, dtype))
+        pytest.param(
+            spec, edge, dtype,
+            id=name_of(spec.name, edge.name, dtype),
+            marks=() if every or edge.dtype or j == i % len(spec.dtypes) else pytest.mark.slow,
+        )
         for spec in specs
-        for edge in spec.edges
-        for dtype in ((edge.dtype,) if edge.dtype else spec.dtypes)
-    ]
+        for i, edge in enumerate(spec.edges)
+        for j, dtype in enumerate((edge.dtype,) if edge.dtype else spec.dtypes)
+    ]  # fmt: skip
 
 
 def each_bug(specs: Sequence[KernelSpec] = SPECS) -> list[Any]:
     return [pytest.param(spec, bug, id=name_of(spec.name, bug.name)) for spec in specs for bug in spec.bugs]
 
 
-def each_preset(specs: Sequence[KernelSpec] = SPECS) -> list[Any]:
-    return [pytest.param(spec, preset, id=name_of(spec.name, preset)) for spec in specs for preset in spec.presets]
+def each_preset(specs: Sequence[KernelSpec] = SPECS, quick: Sequence[str] = ()) -> list[Any]:
+    """Every preset; where `quick` names some, the others are marked slow."""
+    return [
+        pytest.param(
+            spec, preset, id=name_of(spec.name, preset), marks=() if not quick or preset in quick else pytest.mark.slow
+        )
+        for spec in specs
+        for preset in spec.presets
+    ]
 
 
 def run(spec: KernelSpec, dtype: str | None = None, edge: Edge | None = None, **more: Any) -> RunResult:

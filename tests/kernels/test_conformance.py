@@ -31,7 +31,7 @@ def test_edge_is_right(spec, edge, dtype):
     assert result.ok, why(result)
 
 
-@pytest.mark.parametrize("spec, preset", each_preset())
+@pytest.mark.parametrize("spec, preset", each_preset(quick=("odd",)))
 def test_preset_is_right_as_far_as_this_host_goes(spec, preset):
     dtype = spec.dtypes[0]
     dims = conformance.shrunk(spec, spec.presets[preset], dtype)
@@ -59,6 +59,8 @@ def test_preset_can_be_planned(spec, preset):
 
 @pytest.mark.parametrize("spec, bug", each_bug())
 def test_planted_bug_is_rejected(spec, bug):
+    if conformance.job().interpreted or conformance.job().device.type != "cpu":
+        pytest.skip("only the native path finds a wild store before it does its harm")
     dims = {**spec.default, **bug.dims}
     sound = run(spec, bug.dtype, dims=dims)
     assert sound.ok, f"the kernel itself fails where the bug should bite: {why(sound)}"
@@ -135,7 +137,7 @@ def test_cost_counts_an_expanded_input_once(spec):
 
 @each_spec
 def test_configs_are_right(spec):
-    _check_configs(spec, 3)
+    _check_configs(spec, 2)
 
 
 @pytest.mark.slow
@@ -201,7 +203,7 @@ def _offline(every):
         for i, spec in enumerate(SPECS)
         for j, arch in enumerate(OFFLINE)
         for k, dtype in enumerate(spec.dtypes)
-        if every or (k == 0 and j in (0, 1 + i % 3))
+        if every or (k == 0 and j == i % len(OFFLINE))
     ]
 
 

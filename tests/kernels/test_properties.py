@@ -88,7 +88,7 @@ def checked():
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_right_or_refused(spec):
     @settings(
-        max_examples=10, deadline=None, derandomize=True, database=None,
+        max_examples=5, deadline=None, derandomize=True, database=None,
         suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large),
     )  # fmt: skip
     @given(cases(spec))
