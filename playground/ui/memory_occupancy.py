@@ -76,6 +76,6 @@ def _trial(trial: Trial | None, chosen: bool) -> str:
     mark = "<b>now</b>" if chosen else ""
     return (
         f'<td class="{"now" if chosen else ""}" style="--held:{100 * trial.occupancy:.0f}" title="{escape(title)}">'
-        f"{words.percent(trial.occupancy)}{mark}<small>{trial.registers} reg, {trial.programs} prog"
+        f"{words.percent(trial.occupancy)}{mark}<small>{trial.registers} reg<br>{trial.programs} prog"
         f"{'<br>spills' if trial.spills else ''}</small></td>"
     )

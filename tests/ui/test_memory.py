@@ -221,7 +221,7 @@ def test_the_what_if_tries_blocks_and_warps():
     assert progress.done == progress.total == len(trials) == 15
     html = memory_occupancy.what_if(trials, memory_trials.key_of(CHOICE.config))
     assert html.count("<tr>") == 4 and html.count('class="now"') == 1
-    assert "64 reg, 32 prog" in html
+    assert "64 reg<br>32 prog" in html
 
 
 def test_a_config_that_cannot_be_is_a_cell_with_its_reason():
