@@ -1,0 +1,144 @@
+"""Attention at its borders: masked rows, page borders, lengths of 0, groups, offsets and eight-bit caches.
+
+Cases from the field: a fully masked row and logits below -5e4 (burn#4694, flashinfer#4401), one query against twenty
+keys (triton-lang/kernels#6), padded pages (vllm#49716).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kernels
+from kernels.codes import LARGEST
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def close(got: torch.Tensor, expected: torch.Tensor, bar: float = 2e-5) -> bool:
+    return bool((got.double() - expected.double()).abs().max() <= bar)
+
+
+def paged(k: torch.Tensor, v: torch.Tensor, page_size: int, seed: int = 0):
+    """k, v [seqs, kv_heads, tokens, d] in shuffled pages, whose unused slots hold NaN: (k_cache, v_cache, table)."""
+    seqs, heads, tokens, d = k.shape
+    max_pages = -(-tokens // page_size)
+    table = torch.randperm(seqs * max_pages, generator=torch.Generator().manual_seed(seed)).view(seqs, max_pages)
+    caches = []
+    for x in (k, v):
+        cache = torch.full((seqs * max_pages, heads, page_size, d), float("nan"))
+        x = F.pad(x, (0, 0, 0, max_pages * page_size - tokens), value=float("nan"))
+        cache[table] = x.unflatten(2, (max_pages, page_size)).transpose(1, 2)
+        caches.append(cache)
+    return (*caches, table.to(torch.int32))
+
+
+@pytest.mark.parametrize("tokens", [1, 15, 16, 17, 32, 33, 300])
+def test_decode_at_page_borders(tokens):
+    q, k, v = normal(2, 6, 64), normal(2, 2, tokens, 64, seed=1), normal(2, 2, tokens, 64, seed=2)
+    lengths = torch.tensor([tokens, max(tokens - 1, 0)], dtype=torch.int32)
+    got = kernels.decode_attention(q, *paged(k, v, 16), lengths)
+    for seq, n in enumerate(lengths.tolist()):
+        if not n:
+            assert (got[seq] == 0).all()
+            continue
+        keys, values = (x[seq : seq + 1, :, :n].double() for x in (k, v))
+        expected = F.scaled_dot_product_attention(q[seq : seq + 1, :, None].double(), keys, values, enable_gqa=True)
+        assert close(got[seq], expected[0, :, 0])
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 5, 7, 16, 17])
+def test_groups_of_any_size(group):
+    q, k, v = normal(1, 2 * group, 32), normal(1, 2, 40, 32, seed=1), normal(1, 2, 40, 32, seed=2)
+    got = kernels.decode_attention(q, *paged(k, v, 16), torch.tensor([40], dtype=torch.int32))
+    expected = F.scaled_dot_product_attention(q[:, :, None].double(), k.double(), v.double(), enable_gqa=True)
+    assert close(got, expected[:, :, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_eight_bit_caches_are_written_and_read(dtype):
+    tokens, heads, d, page_size = 50, 2, 64, 16
+    k, v = normal(tokens, heads, d), normal(tokens, heads, d, seed=1) * torch.tensor([1.0, 30.0])[:, None]
+    pages = 5
+    caches = [torch.zeros(pages, heads, page_size, d).to(dtype) for _ in range(2)]
+    scales = [torch.zeros(pages, heads, page_size) for _ in range(2)]
+    table = torch.tensor([[3, 0, 4, 1]], dtype=torch.int32)
+    place = torch.arange(tokens)
+    slots = table[0, place // page_size].long() * page_size + place % page_size
+    kernels.kv_cache_write(k, v, *caches, slots, *scales)
+    expected = []
+    for x, cache, scale in zip((k, v), caches, scales, strict=True):
+        back = (cache.float() * scale[..., None])[table[0].long()].transpose(0, 1).flatten(1, 2)[:, :tokens]
+        step = x.abs().amax(-1, keepdim=True) / LARGEST[dtype]  # the least step of int8; of fp8 a 16th of the value
+        allowed = step * 0.501 if dtype == torch.int8 else x.abs() / 15.9 + step * 2**-9
+        assert ((back.transpose(0, 1) - x).abs() <= allowed).all()
+        expected.append(back.double())
+    q = normal(1, 6, d, seed=3)
+    lengths = torch.tensor([tokens], dtype=torch.int32)
+    answer = F.scaled_dot_product_attention(q[:, :, None].double(), *(x[None] for x in expected), enable_gqa=True)
+    got = kernels.decode_attention(q, *caches, table, lengths, k_scale=scales[0], v_scale=scales[1])
+    assert close(got, answer[:, :, 0], 2e-4)
+    starts = torch.tensor([0, 1], dtype=torch.int32)
+    got = kernels.prefill_attention(q, *caches, table, starts, lengths, k_scale=scales[0], v_scale=scales[1])
+    assert close(got, answer[:, :, 0], 2e-4)
+    with pytest.raises(kernels.InputError, match="k_scale"):
+        kernels.decode_attention(q, *caches, table, lengths)
+
+
+def test_prefill_of_ragged_sequences_matches_each_alone():
+    new, lengths = [0, 1, 37, 64, 5], [9, 20, 37, 100, 30]
+    q = normal(sum(new) + 6, 6, 64)  # six tokens of padding
+    k, v = normal(5, 2, 100, 64, seed=1), normal(5, 2, 100, 64, seed=2)
+    starts = torch.tensor([0, *torch.tensor(new).cumsum(0).tolist()], dtype=torch.int32)
+    got = kernels.prefill_attention(q, *paged(k, v, 16), starts, torch.tensor(lengths, dtype=torch.int32))
+    for seq, (n, length) in enumerate(zip(new, lengths, strict=True)):
+        first = int(starts[seq])
+        keys, values = (x[seq : seq + 1, :, :length].double() for x in (k, v))
+        mask = torch.ones(n, length, dtype=torch.bool).tril(length - n)
+        queries = q[first : first + n].transpose(0, 1)[None].double()
+        expected = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
+        assert n == 0 or close(got[first : first + n], expected[0].transpose(0, 1))
+    assert (got[sum(new) :] == 0).all()
+
+
+def test_one_query_against_twenty_keys():
+    q, k, v = normal(1, 2, 1, 64), normal(1, 2, 20, 64, seed=1), normal(1, 2, 20, 64, seed=2)
+    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double())
+    assert close(kernels.attention(q, k, v), expected)
+
+
+def test_queries_without_a_key_get_0_and_the_others_are_right():
+    q, k, v = normal(1, 1, 40, 32), normal(1, 1, 10, 32, seed=1), normal(1, 1, 10, 32, seed=2)
+    got = kernels.attention(q, k, v)
+    assert (got[:, :, :30] == 0).all()
+    mask = torch.ones(10, 10, dtype=torch.bool).tril()
+    expected = F.scaled_dot_product_attention(q[:, :, 30:].double(), k.double(), v.double(), attn_mask=mask)
+    assert close(got[:, :, 30:], expected)
+
+
+def test_scores_far_below_zero_are_not_taken_for_masked():
+    q, k, v = torch.full((1, 1, 3, 16), 100.0), torch.full((1, 1, 3, 16), -100.0), normal(1, 1, 3, 16)
+    expected = v.double().cumsum(2) / torch.arange(1, 4)[:, None]  # equal scores of -160,000: the mean of what is met
+    assert close(kernels.attention(q, k, v, scale=1.0), expected, 1e-6)
+
+
+@pytest.mark.parametrize("window, causal", [(1, True), (7, True), (64, True), (1000, True), (7, False)])
+def test_windows(window, causal):
+    q, k, v = normal(1, 1, 150, 32), normal(1, 1, 170, 32, seed=1), normal(1, 1, 170, 32, seed=2)
+    distance = (torch.arange(150) + 20)[:, None] - torch.arange(170)[None]
+    mask = (distance < window) & ((distance >= 0) if causal else (distance > -window))
+    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=mask)
+    assert close(kernels.attention(q, k, v, causal=causal, window=window), expected)
+
+
+def test_wrong_heads_and_scales_are_refused():
+    q, k = torch.zeros(1, 5, 4, 16), torch.zeros(1, 2, 4, 16)
+    with pytest.raises(kernels.InputError, match="multiple"):
+        kernels.attention(q, k, k)
+    with pytest.raises(kernels.InputError, match="scale"):
+        kernels.attention(k, k, k, scale=-1.0)
+    with pytest.raises(kernels.InputError, match="window"):
+        kernels.attention(k, k, k, window=0)
