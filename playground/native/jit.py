@@ -13,6 +13,7 @@ import triton
 
 from . import cache, cpu, frontend
 from .arguments import letters, packer, packing, signature_of
+from .errors import Unsupported
 from .lowerings import lower_module
 from .parse import parse_module
 
@@ -66,8 +67,11 @@ def compiled(fn, names, keys, is_constexpr, *, checked: bool, debug: bool) -> Ke
 
 
 def compile_ttir(text: str, host: cpu.Cpu, checked: bool = False) -> tuple[dict, bytes]:
-    """Machine code for a kernel in TTIR, and what its launches must know."""
-    module = parse_module(text)
+    """Machine code for a kernel in TTIR, and what its launches must know. Raises Unsupported."""
+    try:
+        module = parse_module(text)
+    except (KeyError, ValueError) as error:
+        raise Unsupported(f"this kernel's TTIR is not understood: {str(error).splitlines()[0]}") from error
     types = [v.type for v in module.entry.args]
     llvm_text, program = lower_module(module, host.target, checked)
     about = {
@@ -78,7 +82,10 @@ def compile_ttir(text: str, host: cpu.Cpu, checked: bool = False) -> tuple[dict,
         "prints": program.prints,
         "checked": checked,
     }
-    return about, host.object_code(llvm_text)
+    try:
+        return about, host.object_code(llvm_text)
+    except RuntimeError as error:
+        raise Unsupported(f"LLVM does not take what this kernel became: {str(error).splitlines()[0]}") from error
 
 
 def _cache_key(fn, signature, constexprs, cpu_key: str, checked: bool, debug: bool) -> str:

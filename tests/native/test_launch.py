@@ -98,6 +98,20 @@ def test_what_has_no_meaning_on_a_cpu_is_refused_before_anything_runs():
     assert not out.any()
 
 
+def test_ttir_of_another_triton_is_refused_in_one_line():
+    from playground.native import cpu, jit
+
+    for line in (
+        "%a = tt.load %missing : !tt.ptr<f32>",
+        "%r = scf.for something {",
+        "%b = tt.invented %x : !tt.ptr<f32>",
+    ):
+        text = "tt.func public @k(%x: !tt.ptr<f32>) attributes {} {\n" + line + "\n}\n}"
+        with pytest.raises(native.Unsupported) as caught:
+            jit.compile_ttir(text, cpu.host())
+        assert "\n" not in str(caught.value)
+
+
 @triton.jit
 def work_kernel(x_ptr, out_ptr, n, rounds, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
