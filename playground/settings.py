@@ -21,6 +21,7 @@ class Settings:
     recordings      recorded GPU results that are shown on other hosts
     run_seconds     the most one run may take before its worker is replaced (PLAYGROUND_RUN_SECONDS)
     bench_seconds   likewise for a benchmark of all providers (PLAYGROUND_BENCH_SECONDS)
+    model           who answers in the chat: a folder or a hub name; empty: SmolLM2-135M-Instruct (PLAYGROUND_MODEL)
     edit            kernels may be edited in the page: "loopback", "sandbox" or "off" (PLAYGROUND_EDIT)
     """
 
@@ -32,6 +33,7 @@ class Settings:
     run_seconds: float = 60.0
     bench_seconds: float = 300.0
     edit: str = "loopback"
+    model: str = ""
 
     @staticmethod
     def from_env(env: Mapping[str, str] = os.environ) -> Settings:
@@ -47,6 +49,7 @@ class Settings:
             run_seconds=_number(env, "PLAYGROUND_RUN_SECONDS", default.run_seconds),
             bench_seconds=_number(env, "PLAYGROUND_BENCH_SECONDS", default.bench_seconds),
             edit=env.get("PLAYGROUND_EDIT", default.edit),
+            model=env.get("PLAYGROUND_MODEL", default.model),
         )
 
 

@@ -273,7 +273,7 @@ class Host(Protocol):
 class Chats:
     """Every chat worker of one engine; closed with it. May be used from any thread.
 
-    model: a folder or a hub name; the default model where it is None.
+    model: a folder or a hub name; the settings' where it is None.
     """
 
     def __init__(self, engine: Host, model: str | None = None):
@@ -346,7 +346,8 @@ class Chats:
             first = not self._lanes
             if backend not in self._lanes:
                 gate = self._engine.gate(device if device.startswith("cuda") else CPU)
-                self._lanes[backend] = ChatLane(device, backend, gate, self._engine.settings, self._model)
+                settings = self._engine.settings
+                self._lanes[backend] = ChatLane(device, backend, gate, settings, self._model or settings.model)
             lane = self._lanes[backend]
         if first:
             self._engine.on_close(self.close)

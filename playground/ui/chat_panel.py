@@ -69,7 +69,7 @@ def _figures(stats: ChatStats, mine: ConversationStats, result: ChatResult | Non
     items = (
         ("now" if stats.batch < 2 else "now, all", words.digits(stats.tokens_per_second), "tok/s"),
         ("average", words.digits(average) if average else "…", "tok/s"),
-        ("first token", words.digits(first) if first is not None else "…", "ms"),
+        ("first token", *(words.quantity(1e3 * first, words.MICROSECONDS) if first is not None else ("…", "ms"))),
         ("written", f"{written:,}", "token" if written == 1 else "tokens"),
     )
     return '<dl class="stats four">' + "".join(
@@ -81,15 +81,17 @@ def _step(stats: ChatStats) -> str:
     """What a decode step reads, how long it takes, and so how fast it reads."""
     parts = []
     if stats.decode_ms:
+        took = words.text(1e3 * stats.decode_ms, words.MICROSECONDS)
         rate = stats.bytes_per_step / (stats.decode_ms * 1e-3) / 1e9
         parts.append(
             f"A decode step reads {words.text(stats.bytes_per_step, words.BYTES)} "
-            f"({words.text(stats.weight_bytes, words.BYTES)} of it weights) in {words.digits(stats.decode_ms)} ms: "
+            f"({words.text(stats.weight_bytes, words.BYTES)} of it weights) in {took}: "
             f"{words.text(rate, words.GIGABYTES)}."
         )
     if stats.prefill_ms:
         tokens = words.count(stats.prefill_tokens, "token")
-        parts.append(f"The last prefill took {words.digits(stats.prefill_ms)} ms for {tokens}.")
+        took = words.text(1e3 * stats.prefill_ms, words.MICROSECONDS)
+        parts.append(f"The last prefill took {took} for {tokens}.")
     if stats.waiting:
         parts.append(f"{words.count(stats.waiting, 'conversation')} waiting.")
     return f'<p class="sub">{" ".join(parts)}</p>'
@@ -103,9 +105,8 @@ def _equation(kv: KvStats, mine: ConversationStats) -> str:
     mha = f"With a key-value head for each of the {heads} query heads (MHA) it would be " + words.text(
         used * group, words.BYTES
     )
-    reused = f" {mine.reused:,} of its tokens were found in the cache; {mine.prefilled:,} were read." * bool(
-        mine.reused or mine.prefilled
-    )
+    found = f" {words.count(mine.reused, 'token')} of the prompt found in the cache, {mine.prefilled:,} read."
+    reused = found if mine.reused else ""
     return (
         f'<p class="eq"><b>{words.text(used, words.BYTES)}</b> = 2 × {kv.layers} layers × {kv.kv_heads} KV heads × '
         f"{kv.head_dim} × {kv.element_bytes} B × {mine.tokens:,} tokens</p>"
@@ -123,6 +124,7 @@ def page_map(pages: PageMap, kv: KvStats, seen: Seen) -> str:
             cells.append((page, "system" if len(owners) > 1 else "you"))
         else:
             rest.append((page, "other"))
+    cells.sort(key=lambda cell: -pages.fill[cell[0]])  # the one that is being filled last
     rest += [(page, "cached") for page, state in enumerate(pages.states) if state == "c"]
     free = [(page, "free") for page, state in enumerate(pages.states) if state == "f"]
     all_cells = [*cells, *rest, *free[:12]][:MOST_PAGES]
@@ -187,7 +189,7 @@ def ended(result: ChatResult, wanted: int | None) -> str:
 
 
 def _backend(result: ChatResult) -> str:
-    native = result.backend == "triton" and "CPU" in result.source.device
+    native = not {"cuda", "hip"} & result.source.versions.keys()
     return {
         "triton": "our Triton kernels, compiled natively for this CPU" if native else "our Triton kernels",
         "torch": "PyTorch",

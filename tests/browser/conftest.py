@@ -12,6 +12,7 @@ import pytest
 
 from playground.engine.engine import Engine
 from playground.settings import Settings
+from tests.decoder import tiny
 from tools import browser as chromium
 
 FLAGS = (
@@ -33,7 +34,8 @@ def engine() -> Iterator[Engine]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        made = Engine(dataclasses.replace(Settings.from_env(), port=port, host="127.0.0.1", cache=Path(cache)))
+        made = Engine(dataclasses.replace(Settings.from_env(), port=port, host="127.0.0.1", cache=Path(cache),
+                                          model=str(tiny.folder())))  # fmt: skip
         yield made
         made.close()
 

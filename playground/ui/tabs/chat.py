@@ -1,0 +1,203 @@
+"""Chat: a conversation with a decoder that runs on our kernels, and its KV cache shown while it talks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from playground.engine.messages import EngineError, Progress
+from playground.ui import bench as form
+from playground.ui import chat_panel, chat_talk, live, panels
+from playground.ui.bench import Bench
+from playground.ui.chat_talk import BACKENDS, Talk, Wishes
+from playground.ui.context import LONG, Context
+from playground.ui.tabs import Loaded, Tab
+
+DEFAULT = "SmolLM2-135M-Instruct"
+SUGGESTIONS = (
+    "What does a KV cache keep, and why is it faster?",
+    "Explain what a GPU kernel is to a cook.",
+    "Write a short poem about memory bandwidth.",
+    "List three ways to make a program faster.",
+)
+FIRST_TIME = (
+    "{} answers here, every step of it on this project's own Triton kernels. The model is fetched when it is first "
+    "asked, once."
+)
+NO_SHARES = '<p class="quiet">Time the kernels runs one decode step, kernel by kernel.</p>'
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The components of the tab that events use."""
+
+    bot: Any
+    note: Any
+    head: Any
+    panel: Any
+    box: Any
+    wishes: list[Any]  # in the order of Wishes
+
+    @property
+    def drawn(self) -> list[Any]:
+        return [self.bot, self.note, self.head, self.panel]
+
+
+def build(context: Context, bench: Bench) -> Loaded:
+    model = Path(context.settings.model).name or DEFAULT
+    with gr.Row(elem_classes="cols chatrow"):
+        with gr.Column(scale=7, min_width=460, elem_classes="sheet chatpanel"):
+            with gr.Row(elem_classes="headrow"):
+                title = live.html(_title(model, "Triton"))
+                backend = gr.Radio(
+                    list(BACKENDS), value="Triton", show_label=False, container=False, elem_classes="seg two",
+                    elem_id="chat-backend", min_width=180,
+                )  # fmt: skip
+            bot = _bot(model)
+            note = live.html(elem_id="chat-note")
+            box, send = _say()
+            with gr.Row(elem_classes="exports chat-tools"):
+                stop, retry, clear = (
+                    gr.Button(name, size="sm", elem_id=f"chat-{name.lower()}") for name in ("Stop", "Retry", "Clear")
+                )
+            rest = _settings()
+        with gr.Column(scale=5, min_width=460, elem_classes="sheet", elem_id="live"):
+            head = live.html(chat_panel.head(None))
+            panel = live.html(chat_panel.live(None), elem_id="chat-live")
+            with gr.Row(elem_classes="headrow"):
+                live.html(panels.section("Share of a step, by kernel", "measured"))
+                profile = gr.Button("Time the kernels", elem_id="chat-profile", min_width=150)
+            shares = live.html(NO_SHARES, elem_id="chat-shares")
+    parts = Parts(bot, note, head, panel, box, [backend, *rest])
+    _wire(context, parts, send, stop, retry, clear)
+    backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
+    profile.click(lambda name: (yield from _profile(context, name)), backend, shares, **LONG)
+    return Loaded()
+
+
+def _title(model: str, backend: str) -> str:
+    """Who does the steps, as it is chosen now."""
+    ours = "every step on this project's kernels"
+    return panels.section(model, None, ours if backend == "Triton" else "every step in PyTorch, to compare")
+
+
+def _bot(model: str) -> gr.Chatbot:
+    return gr.Chatbot(
+        show_label=False, container=False, height=440, layout="bubble", buttons=["copy"], feedback_options=None,
+        editable="user", elem_classes="talk", elem_id="chat-talk", placeholder=FIRST_TIME.format(model),
+        examples=[{"text": text} for text in SUGGESTIONS], allow_tags=False,
+    )  # fmt: skip
+
+
+def _say() -> tuple[gr.Textbox, gr.Button]:
+    with gr.Row(elem_classes="say-row"):
+        box = gr.Textbox(
+            placeholder="Ask the model", label="Message", show_label=False, container=False, lines=1, max_lines=4,
+            scale=8, min_width=100, max_length=20_000, elem_id="chat-box",
+        )  # fmt: skip
+        send = gr.Button("Send", variant="primary", scale=0, min_width=88, elem_id="chat-send")
+    return box, send
+
+
+def _settings() -> list[Any]:
+    """All of Wishes but the backend, in its order."""
+    first = Wishes()
+    with gr.Accordion("System prompt and sampling", open=False, elem_id="chat-settings"):
+        system = gr.Textbox(first.system, label="System prompt", lines=2, placeholder="none: the model's own stands")
+        with gr.Row():
+            temperature = gr.Slider(0, 2, first.temperature, step=0.05, label="temperature (0: the likeliest token)")
+            top_p = gr.Slider(0.05, 1, first.top_p, step=0.05, label="top-p")
+        with gr.Row():
+            top_k = gr.Number(first.top_k, label="top-k (0: all)", precision=0, min_width=100)
+            seed = gr.Number(first.seed, label="seed", precision=0, min_width=100)
+            most = gr.Number(first.max_tokens, label="max tokens", precision=0, min_width=100)
+        with gr.Row():
+            slide = gr.Checkbox(first.slide, label="Let old turns slide out when the context is full")
+            look = gr.Checkbox(first.attention, label="Show attention by page (costs a reading twice a second)")
+    return [system, temperature, top_p, top_k, seed, most, slide, look]
+
+
+def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clear: Any) -> None:
+    jobs = context.jobs
+
+    def take_over(session: gr.Request) -> str:
+        """What answered until now draws no more."""
+        key = _key(session)
+        jobs.end(key, jobs.start(key))
+        return key
+
+    def ask(session: gr.Request, text: str, talk: Talk) -> tuple[str, Talk]:
+        talk = chat_talk.plain(talk)
+        if text.strip():
+            take_over(session)
+            talk = [*talk, {"role": "user", "content": text.strip()}]
+        return "", talk
+
+    def again(session: gr.Request, talk: Talk) -> Talk:
+        take_over(session)
+        return chat_talk.until_question(chat_talk.plain(talk))
+
+    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> Talk:
+        take_over(session)
+        at = change.index if isinstance(change.index, int) else change.index[0]
+        return [*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}]
+
+    def suggested(session: gr.Request, chosen: gr.SelectData) -> Talk:
+        take_over(session)
+        return [{"role": "user", "content": str(chosen.value["text"])}]
+
+    def stopped(session: gr.Request) -> None:
+        jobs.stop(_key(session))
+
+    def cleared(session: gr.Request) -> list[Any]:
+        take_over(session)
+        return [[], "", chat_panel.head(None), chat_panel.live(None)]
+
+    def stream(session: gr.Request, talk: Talk, *values: Any) -> Iterator[list[Any]]:
+        yield from _stream(context, _key(session), chat_talk.plain(talk), Wishes(*values))
+
+    said = [parts.box, parts.bot]
+    asked = [
+        send.click(ask, said, said, **form.FAST),
+        parts.box.submit(ask, said, said, **form.FAST),
+        retry.click(again, parts.bot, parts.bot, **form.FAST),
+        parts.bot.edit(edited, parts.bot, parts.bot, **form.FAST),
+        parts.bot.example_select(suggested, None, parts.bot, **form.FAST),
+    ]
+    for event in asked:
+        event.success(stream, [parts.bot, *parts.wishes], parts.drawn, **LONG)
+    stop.click(stopped, None, None, **form.FAST)
+    clear.click(cleared, None, parts.drawn, **form.FAST)
+
+
+def _key(session: gr.Request) -> str:
+    return f"chat {session.session_hash or ''}"
+
+
+def _stream(context: Context, key: str, talk: Talk, wishes: Wishes) -> Iterator[list[Any]]:
+    """Draw an answer as it comes, as long as nothing else has taken its place. Nothing asked: nothing happens."""
+    if not talk or talk[-1]["role"] != "user":
+        return
+    cancel = context.jobs.start(key)
+    try:
+        for drawn in chat_talk.answer(context.chats, talk, wishes, key, cancel, context.known_host):
+            if not context.jobs.owns(key, cancel):
+                return
+            yield [drawn.talk, drawn.note, chat_panel.head(drawn.seen), chat_panel.live(drawn.seen)]
+    finally:
+        context.jobs.end(key, cancel)
+
+
+def _profile(context: Context, backend: str) -> Iterator[str]:
+    yield panels.working(Progress(what="timing each kernel of a decode step"))
+    try:
+        yield chat_panel.shares(context.chats.profile(BACKENDS[backend]))
+    except EngineError as error:
+        yield panels.failed(str(error), nothing_ran=False)
+
+
+TAB = Tab("Chat", 50, build)
