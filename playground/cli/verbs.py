@@ -27,7 +27,7 @@ from playground.cli.answers import (
     RecordAnswer,
 )
 from playground.cli.doctor import doctor
-from playground.engine.engine import Engine
+from playground.engine.engine import Engine, compiler_environment
 from playground.engine.messages import BenchRequest, BenchResult, EngineError, Failure, Progress, RunRequest, RunResult
 from playground.engine.protocol import AnyRequest
 from playground.settings import Settings
@@ -221,7 +221,7 @@ def record(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
         out = Path(options.out) if options.out else engine.settings.recordings
     if not found:
         raise EngineError(Failure(kind="unavailable", message=f"record needs a GPU, and {why}"))
-    os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # as in every worker
+    os.environ.update(compiler_environment())  # as in every worker
     from playground.engine.record import record as measure
 
     seconds = float("inf") if options.seconds is None else options.seconds

@@ -7,6 +7,7 @@ no kernel and makes no CUDA context, and may be called from any thread.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import queue
 import threading
@@ -294,6 +295,21 @@ class Engine:
         return self._gates.setdefault(device, Gate()) if device.startswith("cuda") else self._cpu_gate
 
 
+def compiler_environment() -> dict[str, str]:
+    """What makes every process that compiles kernels compile them alike.
+
+    TRITON_DEFAULT_FP_FUSION: its default changes in a later Triton. TRITON_PTXAS_PATH: once torch.compile has run in a
+    process it points Triton at a newer ptxas than the one that Triton brings, unless it is set.
+    """
+    found = importlib.util.find_spec("triton")
+    folder = Path(next(iter(found.submodule_search_locations or ()))) if found else None
+    bundled = folder / "backends" / "nvidia" / "bin" / "ptxas" if folder else None
+    set_ = {"TRITON_DEFAULT_FP_FUSION": "1"}
+    if bundled and bundled.exists() and "TRITON_PTXAS_PATH" not in os.environ:
+        set_["TRITON_PTXAS_PATH"] = str(bundled)
+    return set_
+
+
 def environment(device: str, settings: Settings) -> dict[str, str]:
     """A worker's environment: ours, with the engine's own settings and what its device asks for."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -301,7 +317,7 @@ def environment(device: str, settings: Settings) -> dict[str, str]:
     env |= {
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
-        "TRITON_DEFAULT_FP_FUSION": "1",  # its default changes in a later Triton
+        **compiler_environment(),
         "PLAYGROUND_CACHE": str(Path(settings.cache).absolute()),
         "PLAYGROUND_RECORDINGS": str(Path(settings.recordings).absolute()),
         "PLAYGROUND_RUN_SECONDS": f"{settings.run_seconds:g}",

@@ -153,8 +153,7 @@ def measure(recording: Recording, step: Step, job: Job) -> tuple[Recording, str]
         if step.preset:
             ran = execute.run(RunRequest(**asked, baselines=()), job)
             update["runs"] = (*recording.runs, _as_recorded(ran))
-            built = offline.resources(ResourcesRequest(**asked, target=recording.arch), job)
-            update["resources"] = (*recording.resources, _as_recorded(built))
+            update["resources"] = (*recording.resources, *_resources(asked, recording.arch, job))
     except (InputError, EngineError, torch.cuda.OutOfMemoryError) as error:
         torch.cuda.empty_cache()
         return _skipped(recording, step, describe(error) if isinstance(error, RuntimeError) else str(error))
@@ -163,6 +162,15 @@ def measure(recording: Recording, step: Step, job: Job) -> tuple[Recording, str]
             raise
         return _skipped(recording, step, describe(error))
     return recording.model_copy(update=update), _line(timed)
+
+
+def _resources(asked: dict[str, Any], arch: str, job: Job) -> list[Any]:
+    """What the compiler used; nothing where that cannot be read, which costs no measured time."""
+    try:
+        return [_as_recorded(offline.resources(ResourcesRequest(**asked, target=arch), job))]
+    except EngineError as error:
+        print(f"no resources: {error}", flush=True)
+        return []
 
 
 def _skipped(recording: Recording, step: Step, why: str) -> tuple[Recording, str]:
