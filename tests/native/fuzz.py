@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-BATCH = 250
+BATCH = 100
 TIMEOUT = 600
 ROWS = 6  # of X; the outputs O have as many
 
@@ -190,14 +190,17 @@ def fuzz(seeds: list[int], folder: Path) -> tuple[int, list[str]]:
     write_module(source, seeds)
     outputs = {side: folder / f"{side}_{seeds[0]}.pt" for side in ("native", "interpreter")}
     children = {side: _spawn(side, source, path, folder / "cache") for side, path in outputs.items()}
-    for side, child in children.items():
-        try:
+    try:
+        for side, child in children.items():
             code = child.wait(TIMEOUT)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            code = "timed out"
-        if code:
-            return 0, [f"seeds {seeds[0]} to {seeds[-1]}: {side} ended with {code}"]
+            if code:
+                return 0, [f"seeds {seeds[0]} to {seeds[-1]}: {side} ended with {code}"]
+    except subprocess.TimeoutExpired:
+        return 0, [f"seeds {seeds[0]} to {seeds[-1]}: no end within {TIMEOUT} seconds"]
+    finally:
+        for child in children.values():
+            child.kill()  # of no effect on one that has ended
+            child.wait()
     mine, theirs = (torch.load(outputs[side]) for side in ("native", "interpreter"))
     agreed, findings = 0, []
     for name, wanted in theirs.items():
