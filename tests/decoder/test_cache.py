@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
 TestPagePool = Machine.TestCase
 TestPagePool.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -25,7 +25,7 @@ def serve(batch, meter, count, seed):
             system = [2 + choose.randrange(2)] * choose.choice((0, 0, 12))
             tokens = system + [choose.randrange(2, 99) for _ in range(choose.randrange(1, 14))]
             full, cache = choose.choice(("stop", "slide")), choose.random() < 0.97
-            limits = Limits(choose.choice((1, 2, 3, 4, 40)), full, len(system), cache)
+            limits = Limits(choose.choice((1, 1, 1, 2, 2, 2, 3, 3, 40)), full, len(system), cache)
             sampling = Sampling(choose.choice((0.0,) * 9 + (1.0,)), seed=choose.randrange(9))
             live.append(batch.submit(tokens, sampling, limits))
             count -= 1
