@@ -74,4 +74,12 @@ HAND_COUNTS = {
         96 * 2,
         2 * 2 * (6 + 7 + 8) * 4 * 8,
     ),
+    # As attention: what any way of computing it must move, not what this one does.
+    "naive_attention": (
+        {"batch": 2, "kv_heads": 1, "group": 2, "q_len": 3, "kv_len": 5, "head_dim": 8},
+        "bfloat16",
+        (96 + 2 * 80) * 2,
+        96 * 2,
+        4 * (3 + 4 + 5) * (4 * 8),
+    ),
 }
