@@ -24,7 +24,7 @@ from playground.ui import (
 from playground.ui.context import Context
 from tests.ui.fake_engine import HERE as MEASURED
 from tests.ui.fake_engine import FakeEngine, bench_result
-from tests.ui.memory_samples import CHOICE, H200, REQUEST, TENSOR, WEIGHT, facts, trace
+from tests.ui.memory_samples import CHOICE, H200, REQUEST, TENSOR, WEIGHT, code, facts, trace
 
 PLAIN = re.compile("<[^>]+>")
 
@@ -254,3 +254,14 @@ def test_sizes_to_measure_grow_from_small_to_the_limit():
     shapes = memory_measure.shapes(get("add_rms_norm"), REQUEST, 2**26)
     rows = [shape["rows"] for shape in shapes]
     assert rows == sorted(rows) and 4 <= len(rows) <= memory_measure.SIZES and all(s["n"] == 6 for s in shapes)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE))
+def test_every_gpu_of_the_catalogue_can_be_shown(name):
+    gpu = CATALOGUE[name]
+    compiled = code(target=gpu.arch)
+    residents = (memory_facts.residency(compiled.launches[0].resources, (4,), gpu),)
+    shown = facts(gpu=gpu, rates=memory_facts.rates_of(gpu, "bfloat16", {}), code=compiled, residents=residents)
+    said = words(memory_views.hierarchy(shown))
+    assert gpu.memory_kind in said and "datasheet" in said and f"over {gpu.sms} SMs" in said
+    assert memory_drawn.roofline(shown) is not None and "decides" in memory_occupancy.limits(shown)
