@@ -50,8 +50,9 @@ def step(name: str, clone: Path, *command: str, seconds: float, cut: bool = Fals
     try:
         code = process.wait(INTERRUPT_AFTER if cut else seconds)
     except subprocess.TimeoutExpired:
-        stop(process)
         code = None
+    finally:
+        stop(process)
     took = time.monotonic() - start
     outcome = "cut short" if code is None and cut else {0: "ok", None: "ran out of time"}.get(code, f"exit code {code}")
     print(f"fresh clone: {name}: {outcome}, {took:.1f} s", flush=True)
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--skip-tests", action="store_true", help="leave `make test` out")
     parser.add_argument("--keep", action="store_true", help="leave the clone for a look")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("fresh clone: stopped"))  # so that what it started stops too
     folder = Path(tempfile.mkdtemp(prefix="playground-"))
     clone = folder / "clone"
     try:
