@@ -82,4 +82,7 @@ HAND_COUNTS = {
         96 * 2,
         4 * (3 + 4 + 5) * (4 * 8),
     ),
+    # As rms_norm and matmul: what any way of computing them must move.
+    "rms_norm_unfused": ({"rows": 3, "n": 5}, "float32", (15 + 5) * 4, 15 * 4, 4 * 15),
+    "matmul_ungrouped": ({"m": 3, "n": 5, "k": 7}, "bfloat16", (21 + 35) * 2, 15 * 2, 3 * 5 * 7 * 2),
 }
