@@ -1,6 +1,7 @@
 """The exported script runs anywhere with torch and triton, and reproduces the verdict, right or wrong."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import kernels
 from kernels.spec import Target
 from playground.engine import choose
 from playground.engine.messages import Request
+from playground.ui.gather import Collector
 from playground.ui.script import script
 
 ALLOWED = {"torch", "triton"} | sys.stdlib_module_names
@@ -38,6 +40,17 @@ def test_every_case_becomes_a_file_of_torch_and_triton(name):
             for alias in node.names
         }
         assert imported - ALLOWED - {"__future__"} == set(), case
+
+
+def test_two_things_of_one_name_are_kept_apart():
+    """A variant that borrows from another kernel's module, where both have a `plan`."""
+    borrowed = "from kernels.vector_add import plan as theirs\n\ndef plan():\n    return theirs\n"
+    collector = Collector({"mine": borrowed})
+    assert collector.all("mine", "plan") == "plan"
+    text = "\n\n".join(collector.pieces())
+    assert "return vector_add_plan" in text and "def vector_add_plan(inputs, config, target):" in text
+    assert len(re.findall(r"^def plan\(", text, re.M)) == 1
+    ast.parse(text)
 
 
 def run(text, folder):
