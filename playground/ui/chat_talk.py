@@ -5,6 +5,7 @@ An error never loses the conversation: what was said stays, and one line tells w
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from playground.engine.messages import EngineError, HostResult, Progress
 from playground.ui import chat_panel, panels
 from playground.ui.links import whole
 
+JOINER = "\u2060"  # no width, no break: what it parts is no tag and no image any more
 BETWEEN = 0.1  # seconds between two drawings
 LOOK_SECONDS = 0.5  # between two looks at attention, each of which costs a reading of one token
 BACKENDS: dict[str, Backend] = {"Triton": "triton", "PyTorch": "torch"}
@@ -39,16 +41,18 @@ class Wishes:
     max_tokens: float | None = 256
     slide: bool = False
     attention: bool = False
+    cache: bool = True
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the page shows now. busy: more comes."""
+    """What the page shows now. busy: more comes. came: at the end, when each token came, in seconds."""
 
     talk: Talk
     note: str
     seen: chat_panel.Seen | None
     busy: bool
+    came: tuple[float, ...] = ()
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -60,8 +64,17 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def plain(talk: Sequence[dict[str, Any]] | None) -> Talk:
-    """Roles and texts alone."""
-    return [{"role": message["role"], "content": text_of(message)} for message in talk or ()]
+    """Roles and texts alone, as they were said."""
+    return [{"role": message["role"], "content": text_of(message).replace(JOINER, "")} for message in talk or ()]
+
+
+def shown(talk: Talk) -> Talk:
+    """The same for the page: HTML stays text, and an image stays words, for it could load from another host."""
+    return [{**message, "content": _inert(message["content"])} for message in talk]
+
+
+def _inert(text: str) -> str:
+    return re.sub(r"<(?=[A-Za-z/!?])", f"<{JOINER}", text).replace("![", f"!{JOINER}[")
 
 
 def until_question(talk: Talk) -> Talk:
@@ -81,7 +94,7 @@ def request_of(talk: Talk, wishes: Wishes, owner: str) -> ChatRequest:
         return ChatRequest(
             messages=tuple(said), backend=BACKENDS.get(wishes.backend, "auto"), temperature=wishes.temperature,
             top_p=wishes.top_p, top_k=whole(wishes.top_k or 0, "top-k"), seed=whole(wishes.seed or 0, "seed"),
-            max_tokens=most, full="slide" if wishes.slide else "stop", owner=owner,
+            max_tokens=most, full="slide" if wishes.slide else "stop", owner=owner, cache=wishes.cache,
         )  # fmt: skip
     except ValidationError as error:
         first = error.errors()[0]
@@ -96,17 +109,20 @@ def answer(
     seen = chat_panel.Seen(owner, host)
     text, note = "", panels.working(Progress(what="asking the chat worker"))
     drawn_at = 0.0
-    yield Drawn(talk, note, None, True)
+    came: list[float] = []
+    yield Drawn(shown(talk), note, None, True)
     try:
         looked_at = time.monotonic()
         for event in chats.stream(request_of(talk, wishes, owner), cancel):
             if isinstance(event, ChatToken):
                 text, note = text + event.text, ""
+                came.append(time.perf_counter())
             elif isinstance(event, ChatStats):
                 seen.take(event)
             elif isinstance(event, ChatResult):
                 seen.result = event
-                yield Drawn(_with(talk, event.text), chat_panel.ended(event, _most(wishes)), seen, False)
+                said = chat_panel.ended(event, _most(wishes))
+                yield Drawn(_with(talk, event.text), said, seen, False, tuple(came))
                 return
             else:
                 note = panels.working(event)
@@ -124,7 +140,7 @@ def answer(
 
 
 def _with(talk: Talk, text: str) -> Talk:
-    return [*talk, {"role": "assistant", "content": text}] if text else talk
+    return shown([*talk, {"role": "assistant", "content": text}] if text else talk)
 
 
 def _most(wishes: Wishes) -> int | None:

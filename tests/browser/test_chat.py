@@ -39,10 +39,10 @@ def test_a_conversation(page, base):
     assert page.locator("#chat-live .pages .pg.you").count() >= 1
     expect(page.locator("#live .badge.measured").first).to_be_visible()
 
-    ask(page, "t8 <b>bold</b> <img src=x onerror=alert(1)>")
+    ask(page, "t8 <b>bold</b> <img src=x onerror=alert(1)> ![a](/no.png)")
     expect(page.locator(ANSWERS)).to_have_count(2, timeout=180_000)
     ended(page)
-    assert page.locator("#chat-talk img[src=x]").count() == 0
+    assert page.locator("#chat-talk .message img").count() == 0
 
     page.locator("#chat-backend label", has_text="PyTorch").click()
     page.click("#chat-clear")
@@ -55,11 +55,13 @@ def test_a_conversation(page, base):
     expect(page.locator(ANSWERS)).to_have_count(1, timeout=180_000)
     ended(page)
     assert page.locator(ANSWERS).inner_text() == first
+    expect(page.locator("#chat-each .main-svg").first).to_be_visible()
+    assert page.locator("#chat-each .scatterlayer .trace").count() == 2  # one line for each backend
 
 
 def test_a_wish_that_cannot_be_is_one_line_and_the_talk_stays(page, base):
     page.goto(f"{base}/?tab=Chat")
     most(page, 0)
     ask(page, "t5 t6")
-    expect(page.locator("#chat-note .failed")).to_contain_text("max_tokens is 0")
+    expect(page.locator("#chat-note .verdict.failed")).to_contain_text("max_tokens is 0")
     expect(page.locator(QUESTIONS)).to_have_count(1)

@@ -17,7 +17,7 @@ from playground.decoder.messages import (
     ProfileResult,
 )
 from playground.engine.messages import EngineError, Failure, Progress, Source
-from playground.ui import api_chat, chat_panel, chat_talk
+from playground.ui import api_chat, chat_charts, chat_panel, chat_talk
 from playground.ui.chat_talk import Wishes
 
 HERE = Source(kind="measured", device="a CPU", date="2026-01-02T03:04:05", versions={"torch": "2.13.0"})
@@ -167,3 +167,27 @@ def test_the_endpoint_answers_with_plain_data_or_one_line():
     assert chat("Hello")["text"] == "Hi there"
     assert "history" in chat("Hello", history=[{"role": "nobody", "content": "x"}])["error"]
     assert "top_p" in chat("Hello", top_p=0)["error"]
+
+
+def test_charts_keep_the_latest_answer_of_each_kind():
+    came = [0.0, 0.5, 1.0, 2.0, 4.0, 4.1]
+    steps = chat_charts.kept({}, "Triton", True, 10, [9.0, 9.1])
+    assert steps == {} and chat_charts.per_token(steps) is None  # two tokens make no line
+    for cached in (True, False, False):
+        steps = chat_charts.kept(steps, "Triton", cached, 10, came)
+    assert list(steps) == ["Triton, with the cache", "Triton, without the cache"]
+    each, total = chat_charts.per_token(steps).data, chat_charts.in_all(steps).data
+    assert list(each[0].x) == [11, 12, 13, 14, 15]
+    assert list(each[0].y) == pytest.approx([500, 500, 1000, 2000, 100])
+    assert list(total[1].y) == pytest.approx([0.5, 1.0, 2.0, 4.0, 4.1])
+    assert [line.line.dash for line in each] == ["solid", "dash"]
+
+
+@pytest.mark.parametrize(
+    "text", ["<img src=x onerror=alert(1)>", "![a](http://elsewhere/a.png)", "a </b> <!-- c -->", "1 < 2, [a](b)!"]
+)
+def test_what_is_said_is_shown_as_text_and_asked_as_it_was(text):
+    talk = [{"role": "user", "content": text}]
+    html = chat_talk.shown(talk)[0]["content"]
+    assert "![" not in html and not any(f"<{c}" in html for c in "ib/!")
+    assert chat_talk.plain(chat_talk.shown(talk)) == talk

@@ -11,8 +11,9 @@ import gradio as gr
 
 from playground.engine.messages import EngineError, Progress
 from playground.ui import bench as form
-from playground.ui import chat_panel, chat_talk, live, panels
+from playground.ui import chat_charts, chat_panel, chat_talk, live, panels
 from playground.ui.bench import Bench
+from playground.ui.chat_charts import Steps
 from playground.ui.chat_talk import BACKENDS, Talk, Wishes
 from playground.ui.context import LONG, Context
 from playground.ui.tabs import Loaded, Tab
@@ -28,6 +29,11 @@ FIRST_TIME = (
     "{} answers here, every step of it on this project's own Triton kernels. The model is fetched when it is first "
     "asked, once."
 )
+NO_STEPS = (
+    '<p class="quiet">After an answer: the time of each token against the context, and the time in all. Turn the KV '
+    "cache off under System prompt and sampling, and press Retry: the second line shows what it saves.</p>"
+)
+ONE_KIND = '<p class="quiet">Now one {} cache: switch it under System prompt and sampling, and press Retry.</p>'
 NO_SHARES = '<p class="quiet">Time the kernels runs one decode step, kernel by kernel.</p>'
 
 
@@ -41,10 +47,16 @@ class Parts:
     panel: Any
     box: Any
     wishes: list[Any]  # in the order of Wishes
+    steps: Any
+    charts: list[Any]
 
     @property
     def drawn(self) -> list[Any]:
         return [self.bot, self.note, self.head, self.panel]
+
+    @property
+    def streamed(self) -> list[Any]:
+        return [*self.drawn, self.steps, *self.charts]
 
 
 def build(context: Context, bench: Bench) -> Loaded:
@@ -72,7 +84,7 @@ def build(context: Context, bench: Bench) -> Loaded:
                 live.html(panels.section("Share of a step, by kernel", "measured"))
                 profile = gr.Button("Time the kernels", elem_id="chat-profile", min_width=150)
             shares = live.html(NO_SHARES, elem_id="chat-shares")
-    parts = Parts(bot, note, head, panel, box, [backend, *rest])
+    parts = Parts(bot, note, head, panel, box, [backend, *rest], gr.State({}), _charts(context))
     _wire(context, parts, send, stop, retry, clear)
     backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
     profile.click(lambda name: (yield from _profile(context, name)), backend, shares, **LONG)
@@ -118,7 +130,19 @@ def _settings() -> list[Any]:
         with gr.Row():
             slide = gr.Checkbox(first.slide, label="Let old turns slide out when the context is full")
             look = gr.Checkbox(first.attention, label="Show attention by page (costs a reading twice a second)")
-    return [system, temperature, top_p, top_k, seed, most, slide, look]
+        cache = gr.Checkbox(first.cache, label="Keep the KV cache (off: each token reads the whole text again)")
+    return [system, temperature, top_p, top_k, seed, most, slide, look, cache]
+
+
+def _charts(context: Context) -> list[Any]:
+    """Two charts, and the words that stand in their place before there is an answer."""
+    with gr.Column(elem_classes="sheet"):
+        live.html(panels.section("What the cache saves", "measured", "answers of this visit, as their tokens came"))
+        with gr.Row(elem_classes="cols"):
+            each = live.chart(context.plotly, "Time per token against context", min_width=300, elem_id="chat-each")
+            total = live.chart(context.plotly, "Time in all against tokens", min_width=300, elem_id="chat-total")
+        words = live.html(NO_STEPS, elem_id="chat-steps")
+    return [each, total, words]
 
 
 def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clear: Any) -> None:
@@ -135,16 +159,16 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         if text.strip():
             take_over(session)
             talk = [*talk, {"role": "user", "content": text.strip()}]
-        return "", talk
+        return "", chat_talk.shown(talk)
 
     def again(session: gr.Request, talk: Talk) -> Talk:
         take_over(session)
-        return chat_talk.until_question(chat_talk.plain(talk))
+        return chat_talk.shown(chat_talk.until_question(chat_talk.plain(talk)))
 
     def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> Talk:
         take_over(session)
         at = change.index if isinstance(change.index, int) else change.index[0]
-        return [*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}]
+        return chat_talk.shown([*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}])
 
     def suggested(session: gr.Request, chosen: gr.SelectData) -> Talk:
         take_over(session)
@@ -157,8 +181,8 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         take_over(session)
         return [[], "", chat_panel.head(None), chat_panel.live(None)]
 
-    def stream(session: gr.Request, talk: Talk, *values: Any) -> Iterator[list[Any]]:
-        yield from _stream(context, _key(session), chat_talk.plain(talk), Wishes(*values))
+    def stream(session: gr.Request, talk: Talk, steps: Steps, *values: Any) -> Iterator[list[Any]]:
+        yield from _stream(context, _key(session), chat_talk.plain(talk), steps, Wishes(*values))
 
     said = [parts.box, parts.bot]
     asked = [
@@ -169,7 +193,7 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         parts.bot.example_select(suggested, None, parts.bot, **form.FAST),
     ]
     for event in asked:
-        event.success(stream, [parts.bot, *parts.wishes], parts.drawn, **LONG)
+        event.success(stream, [parts.bot, parts.steps, *parts.wishes], parts.streamed, **LONG)
     stop.click(stopped, None, None, **form.FAST)
     clear.click(cleared, None, parts.drawn, **form.FAST)
 
@@ -178,18 +202,29 @@ def _key(session: gr.Request) -> str:
     return f"chat {session.session_hash or ''}"
 
 
-def _stream(context: Context, key: str, talk: Talk, wishes: Wishes) -> Iterator[list[Any]]:
+def _stream(context: Context, key: str, talk: Talk, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
     """Draw an answer as it comes, as long as nothing else has taken its place. Nothing asked: nothing happens."""
     if not talk or talk[-1]["role"] != "user":
         return
     cancel = context.jobs.start(key)
+    charts = _charted(steps)
     try:
         for drawn in chat_talk.answer(context.chats, talk, wishes, key, cancel, context.known_host):
             if not context.jobs.owns(key, cancel):
                 return
-            yield [drawn.talk, drawn.note, chat_panel.head(drawn.seen), chat_panel.live(drawn.seen)]
+            if drawn.came and drawn.seen and drawn.seen.result:
+                prompt = drawn.seen.result.prompt_tokens
+                steps = chat_charts.kept(steps, wishes.backend, wishes.cache, prompt, list(drawn.came))
+                charts = _charted(steps)
+            yield [drawn.talk, drawn.note, chat_panel.head(drawn.seen), chat_panel.live(drawn.seen), steps, *charts]
     finally:
         context.jobs.end(key, cancel)
+
+
+def _charted(steps: Steps) -> list[Any]:
+    missing = [words for words in ("with the", "without the") if not any(words in name for name in steps)]
+    said = NO_STEPS if len(missing) == 2 else ONE_KIND.format(*missing) if missing else ""
+    return [live.drawn(chat_charts.per_token(steps)), live.drawn(chat_charts.in_all(steps)), said]
 
 
 def _profile(context: Context, backend: str) -> Iterator[str]:
