@@ -22,9 +22,9 @@ from tools import browser
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "assets" / "screenshots"
-CHOICE = "?kernel=add_rms_norm&rows=2048&n=4096&dtype=bfloat16"
+CHOICE = "?kernel=add_rms_norm&rows=4096&n=4096&dtype=bfloat16"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-SIZE: ViewportSize = {"width": 1440, "height": 960}
+SIZE: ViewportSize = {"width": 1440, "height": 1100}
 
 
 def serve(port: int) -> subprocess.Popen:
