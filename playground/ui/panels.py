@@ -140,7 +140,7 @@ def busy(progress: Progress) -> str:
         what, bar = "Waiting for the device", ""
         line = f"{words.count(progress.place, 'request')} before yours. Stop leaves the line."
     else:
-        what = progress.what
+        what = _capital(progress.what)
         of = f"{progress.done:,} of {progress.total:,} {progress.unit}. " if progress.total else ""
         line = of + ("Stop ends it at the next one." if progress.total else "Stop ends it.")
         done = f'value="{progress.done}" max="{progress.total}"' if progress.total else ""
