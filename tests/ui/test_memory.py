@@ -8,7 +8,7 @@ import pytest
 
 from playground.engine.dram import DramBytes, DramRecording
 from playground.engine.gpus import CATALOGUE, listed, this_device
-from playground.engine.messages import Curve, EngineError, OutOfBounds, Roofs
+from playground.engine.messages import Curve, EngineError, HostRequest, OutOfBounds, Roofs
 from playground.settings import Settings
 from playground.ui import (
     memory_bytes,
@@ -265,3 +265,31 @@ def test_every_gpu_of_the_catalogue_can_be_shown(name):
     said = words(memory_views.hierarchy(shown))
     assert gpu.memory_kind in said and "datasheet" in said and f"over {gpu.sms} SMs" in said
     assert memory_drawn.roofline(shown) is not None and "decides" in memory_occupancy.limits(shown)
+
+
+class Measuring(FakeEngine):
+    """Also measures its device; 2,048 rows have no right answer."""
+
+    def stream(self, request, cancel):
+        if isinstance(request, HostRequest):
+            curve = Curve(bytes=(2**14, 2**26), gbps=(80.0, 9.0), source=MEASURED)
+            roofs = Roofs(copy_gbps=9.0, matmul_tflops={"float32": 0.1}, source=MEASURED)
+            yield facts().host.model_copy(update={"roofs": roofs, "curve": curve})
+            return
+        for event in super().stream(request, cancel):
+            yield (
+                event.model_copy(update={"ok": False})
+                if request.dims["rows"] == 2**11 and hasattr(event, "ok")
+                else event
+            )
+
+
+def test_this_device_is_measured_once_and_the_kernel_beside_it():
+    context, devices = Context(Measuring(), Settings()), memory_measure.Devices()
+    *_, now = memory_measure.measure(context, devices, REQUEST, threading.Event())
+    assert devices.host is now.host and now.progress is None
+    rows = [r.choice.dims["rows"] for r in now.results]
+    assert len(rows) >= 4 and 2**11 not in rows and 2**9 in rows
+    fig = memory_drawn.here(now.host, list(now.results))
+    assert {t.name for t in fig.data} == {"copy", "copy, measured roof", "Triton", "eager"}
+    assert "L1 48 KB" in [a.text for a in fig.layout.annotations]
