@@ -44,9 +44,7 @@ def banner(result: CodeResult) -> str:
     used = worst.resources
     spilled = f"spills {used.spills} bytes a thread" if used.spills else "no spills"
     headline = f"{used.registers} registers a thread, {spilled}"
-    shared = (
-        f"{used.shared_bytes:,} bytes of shared memory" if used.shared_bytes else "no shared memory"
-    )
+    shared = f"{used.shared_bytes:,} bytes of shared memory" if used.shared_bytes else "no shared memory"
     detail = f"{worst.kernel} for {result.target}: {words.count(used.num_warps, 'warp')}, {shared}. "
     if worst.occupancy is not None:
         detail += (
