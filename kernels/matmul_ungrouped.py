@@ -42,8 +42,8 @@ def matmul_ungrouped_kernel(
 def matmul_ungrouped(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b, tile by tile in the order of the rows; float32 exactly (IEEE).
 
-    a: [M, K]; b: [K, N], the same dtype (float32, float16, bfloat16), any strides. Returns [M, N], contiguous. Raises
-    InputError.
+    a: [M, K]; b: [K, N], the same dtype (float32, float16, bfloat16), any strides. Returns [M, N], contiguous.
+    Raises InputError.
     """
     return SPEC.run(a=a, b=b)
 
@@ -100,7 +100,6 @@ SPEC = KernelSpec(
     doc="The tiles in the order of their rows: b is read again for each row of tiles. Compare with matmul's time.",
     function=matmul_ungrouped,
     reference=reference,
-    eager=torch.matmul,
     dims=GROUPED.dims,
     presets=GROUPED.presets,
     default=GROUPED.default,
