@@ -168,6 +168,7 @@ def check(inputs):
     need_same_dtype(k, "k", q, "q")
     need_rank(cos, "cos", 2)
     need_dtype(cos, "cos", FLOATS)
+    need_rank(sin, "sin", 2)
     need_same_dtype(sin, "sin", cos, "cos")
     need_shape(sin, "sin", cos.shape, "cos")
     need_shape(positions, "positions", q.shape[:1], "q")

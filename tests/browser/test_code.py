@@ -74,7 +74,7 @@ def test_own_ranges_are_swept_and_the_winner_kept(page, base):
     page.wait_for_selector("#tune-answer .verdict.right")
     assert page.locator("table.configs tbody tr").count() == 2
     assert page.locator("#tune-grid td.best").count() == 1
-    page.wait_for_selector(".main-svg")
+    page.locator(".main-svg:visible").first.wait_for()
     with page.expect_download() as got:
         page.get_by_role("button", name="triton.Config list").click()
     text = Path(got.value.path()).read_text()
