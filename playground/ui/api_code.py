@@ -17,7 +17,10 @@ AsRequest = Callable[..., Request]
 def endpoints(context: Context, as_request: AsRequest, guarded: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
     """compile_kernel and sweep_kernel. as_request makes a Request of what was passed; guarded turns what it raises into
     an answer."""
+    return _compile_kernel(context, as_request, guarded), _sweep_kernel(context, as_request, guarded)
 
+
+def _compile_kernel(context: Context, as_request: AsRequest, guarded: Callable[..., Any]) -> Callable[..., Any]:
     def compile_kernel(
         kernel: str,
         target: str = "sm_90",
@@ -53,6 +56,10 @@ def endpoints(context: Context, as_request: AsRequest, guarded: Callable[..., An
 
         return guarded(answer)
 
+    return compile_kernel
+
+
+def _sweep_kernel(context: Context, as_request: AsRequest, guarded: Callable[..., Any]) -> Callable[..., Any]:
     def sweep_kernel(
         kernel: str, target: str = "sm_90", dims: dict[str, int] | None = None, dtype: str = "", timed: bool = True
     ) -> dict[str, Any]:
@@ -78,7 +85,7 @@ def endpoints(context: Context, as_request: AsRequest, guarded: Callable[..., An
 
         return guarded(answer)
 
-    return compile_kernel, sweep_kernel
+    return sweep_kernel
 
 
 def _stage(stage: str) -> str:

@@ -15,6 +15,7 @@ from statistics import median
 
 import torch
 
+from playground import native
 from playground.decoder import stats
 from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
@@ -207,6 +208,8 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=512)
     arguments = parser.parse_args()
     chosen = arguments.only.split(",")
+    if arguments.device == "cpu" and arguments.backend == "triton":
+        native.enable()
     say("setup", **vars(arguments), torch=torch.__version__)
     with torch.no_grad():
         meter = stats.Meter()
