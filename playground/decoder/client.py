@@ -1,262 +1,49 @@
 """The chat workers as their parent sees them: ask, and hear tokens and figures as they come.
 
-`Chats` has one worker for each backend, started when it is first asked; each serves any number of conversations at
-once. It loads no model and no PyTorch. A worker that crashes ends the answers that were on their way with a Failure,
-and the next question starts another. While a timing waits for the device, the worker pauses between two steps.
+`Chats` has one worker for each backend and cache dtype, started when it is first asked; each serves any number of
+conversations at once. A worker that crashes ends the answers that were on their way with a Failure, and the next
+question starts another.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pydantic import TypeAdapter
-
-from playground.decoder.messages import (
+from playground.decoder.lane import ChatLane
+from playground.decoder.looks import (
     AttentionRequest,
     AttentionResult,
+    ProfileRequest,
+    ProfileResult,
+    ReplayRequest,
+    ReplayResult,
+)
+from playground.decoder.messages import (
     Backend,
+    CacheDtype,
     ChatRequest,
     ChatResult,
     ChatStats,
     ChatToken,
-    ProfileRequest,
-    ProfileResult,
+    Provider,
+    SwapRequest,
+    SwapResult,
+    WarmRequest,
+    WarmResult,
 )
-from playground.decoder.protocol import (
-    Answered,
-    Ask,
-    ChatAnyRequest,
-    ChatAnyResult,
-    Loading,
-    Pause,
-    Paused,
-    Refused,
-    Resume,
-    Stats,
-    Token,
-    from_chat,
-)
-from playground.engine.engine import CPU, INTERPRETER, environment
-from playground.engine.lane import POLL_SECONDS, START_SECONDS, Gate
-from playground.engine.messages import EngineError, Failure, Message, Progress
-from playground.engine.pool import Garbage, Gone, Worker, last_words
-from playground.engine.protocol import Cancel, Ready
+from playground.decoder.protocol import Answered, ChatAnyRequest, ChatAnyResult, Refused, Stats, Token
+from playground.engine.engine import CPU, INTERPRETER
+from playground.engine.lane import POLL_SECONDS, Gate
+from playground.engine.messages import EngineError, Message, Progress
 
 if TYPE_CHECKING:
     from playground.settings import Settings
 
-log = logging.getLogger(__name__)
-
 M = TypeVar("M", bound=Message)
 ChatEvent = Progress | ChatToken | ChatStats | ChatResult
-SILENT_SECONDS = 120.0  # a worker that has work and says nothing for so long is replaced
-BACKENDS = ("triton", "torch", "interpreter")
-
-
-class ChatWorker(Worker):
-    """A chat worker's process. Started with "triton" or "torch", and a model after a space."""
-
-    module: ClassVar[str] = "playground.decoder.worker"
-    says: ClassVar[TypeAdapter[Any]] = from_chat
-
-    def arguments(self, backend: str) -> list[str]:
-        name, _, model = backend.partition(" ")
-        return ["--device", self.device, "--backend", name, *(["--model", model] if model else [])]
-
-
-@dataclass(eq=False)
-class Ticket:
-    """A question on its way. `events` ends with Answered or Refused."""
-
-    id: int
-    request: ChatAnyRequest
-    events: queue.SimpleQueue[Progress | Token | Stats | Answered | Refused] = field(default_factory=queue.SimpleQueue)
-
-    def fail(self, kind: str, message: str) -> None:
-        self.events.put(Refused(id=self.id, failure=Failure(kind=kind, message=message)))  # type: ignore[arg-type]
-
-
-class ChatLane:
-    """One worker and everyone who talks to it. Its thread owns the worker, and holds the device while it works."""
-
-    def __init__(self, device: str, backend: str, gate: Gate, settings: Settings, model: str | None = None):
-        self.device, self.backend, self._model = device, backend, model
-        self._gate, self._settings = gate, settings
-        self._changed = threading.Condition()
-        self._ids = itertools.count(1)
-        self._new: list[Ticket] = []
-        self._open: dict[int, Ticket] = {}
-        self._worker: ChatWorker | None = None
-        self._ready = self._paused = self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def submit(self, request: ChatAnyRequest) -> Ticket:
-        with self._changed:
-            ticket = Ticket(next(self._ids), request)
-            if self._closed:
-                ticket.fail("cancelled", "the engine has been closed")
-                return ticket
-            self._new.append(ticket)
-            self._open[ticket.id] = ticket
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=f"chat-{self.backend}", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-        return ticket
-
-    def stop(self, ticket: Ticket) -> None:
-        """Its answer ends at the next step. Nothing happens where it has ended."""
-        with self._changed:
-            if ticket.id not in self._open:
-                return
-            if ticket in self._new:
-                self._new.remove(ticket)
-                del self._open[ticket.id]
-                ticket.fail("cancelled", "stopped before its first token")
-                return
-            worker = self._worker
-        if worker:
-            worker.send(Cancel(id=ticket.id))
-
-    def close(self) -> None:
-        """Kill the worker and end every answer."""
-        with self._changed:
-            self._closed = True
-            worker, thread = self._worker, self._thread
-            self._changed.notify()
-        if worker:
-            worker.kill()
-        self._end_all(Failure(kind="cancelled", message="the engine has been closed"))
-        if thread and thread is not threading.current_thread():
-            thread.join(3.0)
-
-    # The lane's own thread
-
-    def _serve(self) -> None:
-        while self._wait():
-            if self._gate.busy(alone=False):
-                self._tell(Progress(what="waiting: a timing shares this device with no other work"))
-            with self._gate.enter(False, lambda: self._closed or not self._open) as entered:
-                if entered:
-                    self._hold()
-
-    def _wait(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._open or self._closed)
-            return not self._closed
-
-    def _hold(self) -> None:
-        """Work until nobody waits for an answer, or a timing wants the device."""
-        try:
-            worker = self._started()
-        except OSError as error:
-            self._end_all(Failure(kind="failed", message=f"the chat worker could not be started: {error}"))
-            return
-        if self._paused:
-            worker.send(Resume())
-            self._paused = False
-        heard = time.monotonic()
-        while True:
-            with self._changed:
-                new, self._new = self._new, []
-                if self._closed or not self._open:
-                    return
-                for ticket in new:  # in here, so that no Cancel overtakes its Ask
-                    if not self._ready:
-                        ticket.events.put(Progress(what="starting the chat worker"))
-                    worker.send(Ask(id=ticket.id, request=ticket.request))
-            if self._gate.wanted and self._ready:
-                self._pause(worker)
-                return
-            event = _next_event(worker)
-            if event is not None:
-                heard = time.monotonic()
-                self._hear(worker, event)
-            elif time.monotonic() - heard > (SILENT_SECONDS if self._ready else 5 * START_SECONDS):
-                worker.kill()
-            if not worker.alive and worker.events.empty():
-                return
-
-    def _started(self) -> ChatWorker:
-        """The worker; a new one where there is none, or it has died at rest."""
-        worker = self._worker
-        while worker and not worker.events.empty():  # its last figures from before
-            if isinstance(worker.events.get(), Gone):
-                worker = None
-        if worker is None or not worker.alive:
-            on = environment(self.device, self._settings)
-            backend = "auto" if self.device == INTERPRETER else self.backend
-            worker = ChatWorker(self.device, f"{backend} {self._model or ''}".strip(), on)
-            with self._changed:
-                self._worker = worker
-                self._ready = self._paused = False
-                if self._closed:
-                    worker.kill()
-        return worker
-
-    def _pause(self, worker: ChatWorker) -> None:
-        """Returns when the device is free: the worker has paused, or is dead."""
-        self._tell(Progress(what="paused: a timing has this device to itself"))
-        worker.send(Pause())
-        deadline = time.monotonic() + SILENT_SECONDS
-        while not self._paused and worker.alive:
-            event = _next_event(worker)
-            if event is not None:
-                self._hear(worker, event)
-            elif time.monotonic() > deadline:
-                worker.kill()
-
-    def _hear(self, worker: ChatWorker, event: Any) -> None:
-        if isinstance(event, Token | Answered | Refused) and event.id is not None:
-            with self._changed:
-                over = not isinstance(event, Token)
-                ticket = self._open.pop(event.id, None) if over else self._open.get(event.id)
-            if ticket:
-                ticket.events.put(event)
-        elif isinstance(event, Stats):
-            for ticket in self._everyone():
-                ticket.events.put(event)
-        elif isinstance(event, Loading):
-            self._tell(_progress(event.what))
-        elif isinstance(event, Ready):
-            self._ready = True
-            self._tell(Progress(what="reading the prompt"))
-        elif isinstance(event, Paused):
-            self._paused = True
-        elif isinstance(event, Refused):  # it says why it ends
-            self._end_all(event.failure)
-            worker.kill()
-            worker.why_it_died()
-        elif isinstance(event, Garbage | Gone):
-            worker.kill()
-            why = event.what if isinstance(event, Garbage) else worker.why_it_died()
-            words = last_words(worker.output())
-            log.warning("the chat worker %d ended: %s\n%s", worker.pid, why, worker.output())
-            line = f"the chat worker crashed ({why}){'; ' * bool(words)}{words}. The next question starts another"
-            self._end_all(Failure(kind="crashed", message=line))
-            worker.why_it_died()
-
-    def _everyone(self) -> list[Ticket]:
-        with self._changed:
-            return list(self._open.values())
-
-    def _tell(self, progress: Progress) -> None:
-        for ticket in self._everyone():
-            ticket.events.put(progress)
-
-    def _end_all(self, failure: Failure) -> None:
-        with self._changed:
-            open_, self._open, self._new = self._open, {}, []
-        for ticket in open_.values():
-            ticket.events.put(Refused(id=ticket.id, failure=failure))
 
 
 class Host(Protocol):
@@ -278,7 +65,7 @@ class Chats:
 
     def __init__(self, engine: Host, model: str | None = None):
         self._engine, self._model = engine, model
-        self._lanes: dict[str, ChatLane] = {}
+        self._lanes: dict[tuple[str, str], ChatLane] = {}  # by backend and cache dtype
         self._lock = threading.Lock()
 
     def stream(self, request: ChatRequest, cancel: threading.Event | None = None) -> Iterator[ChatEvent]:
@@ -287,7 +74,7 @@ class Chats:
         Setting `cancel`, or closing this generator, ends the answer at the next step; one that has begun still gives
         its result. Raises EngineError.
         """
-        for event in self._events(request, request.backend, cancel):
+        for event in self._events(request, request.backend, cancel, request.cache_dtype):
             if isinstance(event, Answered):
                 assert isinstance(event.result, ChatResult)
                 yield event.result
@@ -296,13 +83,52 @@ class Chats:
             else:
                 yield event.stats if isinstance(event, Stats) else event
 
-    def attention(self, owner: str, backend: Backend = "auto") -> AttentionResult:
-        """Where a running conversation looks now. Raises EngineError where it does not run."""
-        return self._ask(AttentionRequest(owner=owner), backend, AttentionResult)
+    def warm(
+        self, backend: Backend = "auto", cancel: threading.Event | None = None, cache_dtype: CacheDtype = "auto"
+    ) -> Iterator[Progress | WarmResult]:
+        """Start the worker and have it load and compile, a line for each thing it does. Raises EngineError."""
+        for event in self._events(WarmRequest(), backend, cancel, cache_dtype):
+            if isinstance(event, Answered):
+                assert isinstance(event.result, WarmResult)
+                yield event.result
+            elif isinstance(event, Progress):
+                yield event
 
-    def profile(self, backend: Backend = "auto", batch: int = 1) -> ProfileResult:
-        """The time of each kernel in one decode step. Raises EngineError."""
-        return self._ask(ProfileRequest(batch=batch), backend, ProfileResult)
+    def replay(
+        self,
+        request: ReplayRequest,
+        backend: Backend = "auto",
+        cancel: threading.Event | None = None,
+        cache_dtype: CacheDtype = "auto",
+    ) -> ReplayResult:
+        """What a swap changes in an answer, token by token, while the chats go on. Raises EngineError."""
+        return self._ask(request, backend, ReplayResult, cache_dtype, cancel)
+
+    def swap(
+        self, owner: str, table: dict[str, Provider], backend: Backend = "auto", cache_dtype: CacheDtype = "auto"
+    ) -> SwapResult:
+        """A running conversation goes on with another table. Raises EngineError where it does not run."""
+        return self._ask(SwapRequest(owner=owner, table=table), backend, SwapResult, cache_dtype)
+
+    def attention(
+        self,
+        owner: str,
+        backend: Backend = "auto",
+        request: AttentionRequest | None = None,
+        cache_dtype: CacheDtype = "auto",
+    ) -> AttentionResult:
+        """Where a conversation looks now; request: with layers, heads, or of an ended answer. Raises EngineError."""
+        return self._ask(request or AttentionRequest(owner=owner), backend, AttentionResult, cache_dtype)
+
+    def profile(
+        self,
+        backend: Backend = "auto",
+        batch: int = 1,
+        request: ProfileRequest | None = None,
+        cache_dtype: CacheDtype = "auto",
+    ) -> ProfileResult:
+        """The time of each kernel in one decode step, and the block's shapes. Raises EngineError."""
+        return self._ask(request or ProfileRequest(batch=batch), backend, ProfileResult, cache_dtype)
 
     def close(self) -> None:
         with self._lock:
@@ -310,16 +136,23 @@ class Chats:
         for lane in lanes:
             lane.close()
 
-    def _ask(self, request: ChatAnyRequest, backend: str, kind: type[M]) -> M:
-        *_, last = self._events(request, backend, None)
+    def _ask(
+        self,
+        request: ChatAnyRequest,
+        backend: str,
+        kind: type[M],
+        cache_dtype: str,
+        cancel: threading.Event | None = None,
+    ) -> M:
+        *_, last = self._events(request, backend, cancel, cache_dtype)
         result: ChatAnyResult = last.result  # type: ignore[union-attr]
         assert isinstance(result, kind)
         return result
 
     def _events(
-        self, request: ChatAnyRequest, backend: str, cancel: threading.Event | None
+        self, request: ChatAnyRequest, backend: str, cancel: threading.Event | None, cache_dtype: str
     ) -> Iterator[Progress | Token | Stats | Answered]:
-        lane = self._lane(backend)
+        lane = self._lane(backend, cache_dtype)
         ticket = lane.submit(request)
         told = False
         try:
@@ -339,32 +172,18 @@ class Chats:
         finally:
             lane.stop(ticket)
 
-    def _lane(self, backend: str) -> ChatLane:
+    def _lane(self, backend: str, cache_dtype: str) -> ChatLane:
         backend = "triton" if backend == "auto" else backend
+        key = (backend, cache_dtype)
         device = INTERPRETER if backend == INTERPRETER else self._engine.default_device
         with self._lock:
             first = not self._lanes
-            if backend not in self._lanes:
+            if key not in self._lanes:
                 gate = self._engine.gate(device if device.startswith("cuda") else CPU)
                 settings = self._engine.settings
-                self._lanes[backend] = ChatLane(device, backend, gate, settings, self._model or settings.model)
-            lane = self._lanes[backend]
+                model = self._model or settings.model
+                self._lanes[key] = ChatLane(device, backend, gate, settings, model, cache_dtype)
+            lane = self._lanes[key]
         if first:
             self._engine.on_close(self.close)
         return lane
-
-
-def _progress(line: str) -> Progress:
-    """A line of the worker's; "  12 of 93 MB downloaded" counts."""
-    words = line.split()
-    with contextlib.suppress(ValueError, IndexError):
-        if words[1] == "of":
-            return Progress(what="getting the model", done=int(words[0]), total=int(words[2]), unit=" ".join(words[3:]))
-    return Progress(what=line.strip())
-
-
-def _next_event(worker: ChatWorker) -> Any:
-    try:
-        return worker.events.get(timeout=POLL_SECONDS)
-    except queue.Empty:
-        return None

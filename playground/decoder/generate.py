@@ -18,7 +18,7 @@ from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
 from playground.decoder.config import DecoderConfig, ModelError, read_config
 from playground.decoder.conversation import Conversation, Emitted, Limits
-from playground.decoder.messages import Alternative, ChatRequest, ChatResult, ChatToken
+from playground.decoder.messages import Alternative, ChatRequest, ChatResult, ChatToken, ModelFacts, WarmResult
 from playground.decoder.model import Model
 from playground.decoder.ops import GROUPS
 from playground.decoder.runner import Runner
@@ -141,6 +141,21 @@ class Decoder:
     def source(self) -> Source:
         """Where this decoder's figures come from, now."""
         return execute.source(Job(self.batch.runner.model.device, launches.INTERPRETED))
+
+    def facts(self, seconds: float) -> WarmResult:
+        """What stands ready, for a page that opens. seconds: what it took."""
+        config, model = self.config, self.batch.runner.model
+        weights = model.weights
+        shape = ModelFacts(
+            **{name: getattr(config, name) for name in ModelFacts.model_fields if hasattr(config, name)}
+            | {"max_context": self.batch.max_context},
+            parameters=sum(tensor.numel() for tensor in weights.tensors()),
+            weight_bytes=weights.nbytes,
+            dtype=str(weights.embedding.dtype).removeprefix("torch."),
+            cache_dtype=str(model.store.keys.dtype).removeprefix("torch."),
+        )
+        table = dict(self.batch.runner.table)
+        return WarmResult(seconds=seconds, model=shape, backend=self.backend(), table=table, source=self.source())
 
     def backend(self) -> str:
         """Which backend runs now: "torch", "interpreter", "triton", or "mixed" where kernels have been swapped."""

@@ -12,7 +12,17 @@ from pydantic import Field
 from playground.engine.messages import Message, Source
 
 Backend = Literal["auto", "triton", "interpreter", "torch"]
+Provider = Literal["triton", "torch"]
+CacheDtype = Literal["auto", "int8", "fp8"]
 Finish = Literal["stop", "length", "context", "cache", "cancelled"]
+
+# The groups of operations that a person swaps between Triton and PyTorch, by the names that tables use.
+SWAPS = {
+    "norm": "RMSNorm", "rope": "RoPE", "attention": "attention", "activation": "SiLU and product",
+    "sampling": "sampling",
+}  # fmt: skip
+INTERPRETER_TOKENS = 32  # the most of one answer there: at 3 to 4 a second nobody waits for more
+REPLAYED_TOKENS = 256  # the most steps of one comparison
 
 
 # What is asked for
@@ -28,7 +38,9 @@ class ChatRequest(Message):
 
     full: what happens when the context is full, "stop" or "slide". cache False computes the whole prefix anew for
     each token. alternatives: each token comes with its probability and the likeliest others. owner: whose pages they
-    are, for the page map.
+    are, for the page map. table: which groups of operations (see SWAPS) another provider does than the backend would,
+    in this conversation alone. cache_dtype: of the keys and values; "auto" is the model's own. stop: texts that end the
+    answer, and are left out of it. In the interpreter an answer ends after INTERPRETER_TOKENS, which the result notes.
     """
 
     verb: Literal["chat"] = "chat"
@@ -43,52 +55,53 @@ class ChatRequest(Message):
     cache: bool = True
     alternatives: bool = False
     owner: str = ""
+    table: dict[str, Provider] = Field(default_factory=dict)
+    cache_dtype: CacheDtype = "auto"
+    stop: tuple[str, ...] = Field(default=(), max_length=8)
+
+
+class WarmRequest(Message):
+    """Start the worker, load the model, compile what a first answer needs. Answered at once where that is done."""
+
+    verb: Literal["warm"] = "warm"
 
 
 class SwapRequest(Message):
-    """Which of "triton" and "torch" does each group of operations from now on; groups left out stay."""
+    """Which of "triton" and "torch" does each group of operations from now on; groups left out stay.
+
+    owner: the running conversation that changes; its text so far is read again by the kernels that go on with it.
+    "" changes whatever has no table of its own.
+    """
 
     verb: Literal["swap"] = "swap"
-    table: dict[str, Literal["triton", "torch"]]
-
-
-class ProfileRequest(Message):
-    """Time of each kernel in one decode step of `batch` rows (None: of those that are decoding now)."""
-
-    verb: Literal["profile"] = "profile"
-    batch: int | None = Field(default=None, ge=1)
-
-
-class AttentionRequest(Message):
-    """Where the last token of a running conversation looks: the share of attention by page. owner: as in its chat."""
-
-    verb: Literal["attention"] = "attention"
-    owner: str
-
-
-class CompareRequest(Message):
-    """The next token's logits as they are now, and with `table`, for a running conversation."""
-
-    verb: Literal["compare"] = "compare"
-    owner: str
-    table: dict[str, Literal["triton", "torch"]]
+    table: dict[str, Provider]
+    owner: str = ""
 
 
 # What comes while it runs
 
 
 class Alternative(Message):
+    """probability: the model's own, the softmax of its logits. drawn: after temperature, top-k and top-p."""
+
     id: int
     text: str
     probability: float
+    drawn: float = 0.0
 
 
 class ChatToken(Message):
-    """text: what this token completes; "" while a character is not whole, or for the end token."""
+    """text: what this token completes; "" while a character is not whole, or for the end token.
+
+    With alternatives asked for: piece, the token by itself, as in the vocabulary; probability and drawn as in
+    Alternative; the five likeliest tokens, this one among them where it is.
+    """
 
     id: int
     text: str
+    piece: str = ""
     probability: float | None = None
+    drawn: float | None = None
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -188,39 +201,42 @@ class ChatResult(Message):
     model: str
     seed: int
     source: Source
+    table: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class ModelFacts(Message):
+    """The decoder's shape, as the block's picture needs it; dtype and cache_dtype by PyTorch's names."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab_size: int
+    max_context: int
+    parameters: int
+    weight_bytes: int
+    dtype: str
+    cache_dtype: str
+    tied: bool
+    qkv_bias: bool
+    qk_norm: bool
+
+
+class WarmResult(Message):
+    """seconds: from the worker's start until it was ready. table: who does each group of operations."""
+
+    verb: Literal["warm"] = "warm"
+    seconds: float
+    model: ModelFacts
+    backend: str
+    table: dict[str, str]
+    source: Source
 
 
 class SwapResult(Message):
     verb: Literal["swap"] = "swap"
     table: dict[str, str]
-
-
-class ProfileResult(Message):
-    """kernels: seconds in one step of `batch` rows, by kernel, each timed by itself; step_seconds: an undivided one."""
-
-    verb: Literal["profile"] = "profile"
-    batch: int
-    kernels: dict[str, float]
-    step_seconds: float
-    source: Source
-
-
-class AttentionResult(Message):
-    """mass[layer][head][page]: sums to 1 over the pages, which are the conversation's own in order. tokens: read."""
-
-    verb: Literal["attention"] = "attention"
-    owner: str
-    tokens: int
-    pages: tuple[int, ...]
-    mass: tuple[tuple[tuple[float, ...], ...], ...]
-
-
-class CompareResult(Message):
-    """largest: absolute difference of two logits; kl: of the distributions, in nats; ids: the likeliest under each."""
-
-    verb: Literal["compare"] = "compare"
-    owner: str
-    largest: float
-    kl: float
-    ids: tuple[int, int]
-    text: tuple[str, str]

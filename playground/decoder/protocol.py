@@ -9,25 +9,33 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from playground.decoder.messages import (
+from playground.decoder.looks import (
     AttentionRequest,
     AttentionResult,
-    ChatRequest,
-    ChatResult,
-    ChatStats,
-    ChatToken,
     CompareRequest,
     CompareResult,
     ProfileRequest,
     ProfileResult,
+    ReplayRequest,
+    ReplayResult,
+)
+from playground.decoder.messages import (
+    ChatRequest,
+    ChatResult,
+    ChatStats,
+    ChatToken,
     SwapRequest,
     SwapResult,
+    WarmRequest,
+    WarmResult,
 )
 from playground.engine.messages import Failure, Message
 from playground.engine.protocol import Cancel, Ready
 
-ChatAnyRequest = ChatRequest | SwapRequest | ProfileRequest | AttentionRequest | CompareRequest
-ChatAnyResult = ChatResult | SwapResult | ProfileResult | AttentionResult | CompareResult
+ChatAnyRequest = (
+    ChatRequest | WarmRequest | SwapRequest | ProfileRequest | AttentionRequest | CompareRequest | ReplayRequest
+)
+ChatAnyResult = ChatResult | WarmResult | SwapResult | ProfileResult | AttentionResult | CompareResult | ReplayResult
 
 
 # To the worker

@@ -19,16 +19,8 @@ from playground.decoder import inspect, stats
 from playground.decoder.config import ModelError
 from playground.decoder.conversation import Conversation, Emitted
 from playground.decoder.generate import Answer, Decoder, Setup
-from playground.decoder.messages import (
-    AttentionRequest,
-    AttentionResult,
-    ChatRequest,
-    CompareRequest,
-    CompareResult,
-    ProfileResult,
-    SwapRequest,
-    SwapResult,
-)
+from playground.decoder.looks import AttentionRequest, AttentionResult, CompareRequest, CompareResult, ProfileResult
+from playground.decoder.messages import ChatRequest, SwapRequest, SwapResult, WarmRequest
 from playground.decoder.ops import GROUPS
 from playground.decoder.protocol import (
     Answered,
@@ -55,8 +47,9 @@ IDLE_SECONDS = 1.0  # between two looks at nothing, so that a worker at rest cos
 class Server:
     """Serves one decoder. `inbox` is filled by the thread that listens to the pipe."""
 
-    def __init__(self, decoder: Decoder, sender: Sender, inbox: queue.SimpleQueue[ToChat]):
+    def __init__(self, decoder: Decoder, sender: Sender, inbox: queue.SimpleQueue[ToChat], ready_seconds: float = 0.0):
         self._decoder = decoder
+        self._ready_seconds = ready_seconds
         self._batch = decoder.batch
         self._sender = sender
         self._inbox = inbox
@@ -112,6 +105,8 @@ class Server:
 
     def _look(self, ask: Ask) -> ChatAnyResult:
         request = ask.request
+        if isinstance(request, WarmRequest):
+            return self._decoder.facts(self._ready_seconds)
         if isinstance(request, SwapRequest):
             _need_groups(request.table)
             self._batch.swap(request.table)
@@ -220,8 +215,9 @@ def main() -> int:
     try:
         decoder = Decoder.load(_setup(arguments), say=lambda line: sender.send(Loading(what=line)))
         decoder.warm()
-        sender.send(Ready(seconds=time.monotonic() - began))
-        Server(decoder, sender, inbox).serve()
+        seconds = time.monotonic() - began
+        sender.send(Ready(seconds=seconds))
+        Server(decoder, sender, inbox, seconds).serve()
     except ModelError as error:
         sender.send(Refused(id=None, failure=Failure(kind="unavailable", message=common.one_line(str(error)))))
     except Exception as error:  # noqa: BLE001 - the parent is to hear why, whatever it was

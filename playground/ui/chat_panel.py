@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-from playground.decoder.messages import ChatResult, ChatStats, ConversationStats, KvStats, PageMap, ProfileResult
+from playground.decoder.looks import ProfileResult
+from playground.decoder.messages import ChatResult, ChatStats, ConversationStats, KvStats, PageMap
 from playground.engine.messages import HostResult
 from playground.ui import panels, words
 

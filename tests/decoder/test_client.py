@@ -8,7 +8,7 @@ import time
 import pytest
 
 from playground.decoder.client import Chats
-from playground.decoder.messages import ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken
+from playground.decoder.messages import ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken, WarmResult
 from playground.engine.engine import Engine
 from playground.engine.messages import EngineError
 from tests.decoder import tiny
@@ -44,6 +44,15 @@ def test_an_answer_streams_its_tokens_and_figures(chats):
     assert events[-1].backend == "torch"
 
 
+def test_a_warm_up_tells_what_it_does_and_what_stands_ready(engine):
+    *lines, ready = Chats(engine, str(tiny.folder("qwen3"))).warm("torch")
+    assert [line.what for line in lines] and isinstance(ready, WarmResult)
+    model = ready.model
+    assert (model.layers, model.heads, model.kv_heads, model.head_dim) == (2, 4, 2, 32) and model.qk_norm
+    assert model.parameters == sum(p.numel() for p in tiny.reference("qwen3").parameters())
+    assert ready.backend == "torch" and set(ready.table.values()) == {"torch"} and ready.seconds > 0
+
+
 def test_a_stopped_answer_keeps_what_it_has(chats):
     cancel = threading.Event()
     got = []
@@ -72,7 +81,7 @@ def test_a_crash_ends_the_answer_and_the_next_question_starts_another(chats):
     stream = chats.stream(question(max_tokens=4000))
     while not isinstance(next(stream), ChatToken):
         pass
-    os.kill(chats._lanes["torch"]._worker.pid, signal.SIGKILL)
+    os.kill(chats._lanes["torch", "auto"]._worker.pid, signal.SIGKILL)
     with pytest.raises(EngineError) as caught:
         list(stream)
     assert caught.value.failure.kind == "crashed"
@@ -87,7 +96,7 @@ def test_a_timing_has_the_device_alone_and_the_chat_goes_on_after_it(engine, cha
 
     def timing():
         with gate.enter(True, lambda: False) as entered:
-            order.append(("alone", entered, chats._lanes["torch"]._paused))
+            order.append(("alone", entered, chats._lanes["torch", "auto"]._paused))
             time.sleep(0.3)
         order.append("over")
 

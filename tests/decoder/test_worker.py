@@ -7,14 +7,8 @@ import time
 
 import pytest
 
-from playground.decoder.messages import (
-    AttentionRequest,
-    ChatMessage,
-    ChatRequest,
-    CompareRequest,
-    ProfileRequest,
-    SwapRequest,
-)
+from playground.decoder.looks import AttentionRequest, CompareRequest, ProfileRequest
+from playground.decoder.messages import ChatMessage, ChatRequest, SwapRequest
 from playground.decoder.protocol import Answered, Ask, Pause, Paused, Refused, Resume, Stats, Token, from_chat
 from playground.engine.protocol import Cancel, Ready, Sender, receive
 from playground.settings import ROOT

@@ -6,16 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from kernels import InputError
-from playground.decoder.messages import (
-    AttentionResult,
-    ChatResult,
-    ChatStats,
-    ChatToken,
-    ConversationStats,
-    KvStats,
-    PageMap,
-    ProfileResult,
-)
+from playground.decoder.looks import AttentionResult, ProfileResult
+from playground.decoder.messages import ChatResult, ChatStats, ChatToken, ConversationStats, KvStats, PageMap
 from playground.engine.messages import EngineError, Failure, Progress, Source
 from playground.ui import api_chat, chat_charts, chat_panel, chat_talk
 from playground.ui.chat_talk import Wishes
