@@ -18,7 +18,8 @@ from playground.ui.jobs import Jobs
 # An event that a page's own handlers use: no endpoint of its own, no veil over what it updates.
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 # Long events wait in the engine, which tells each its place; so the queue lets them all in.
-LONG = {**PRIVATE, "concurrency_limit": 128}
+MOST_AT_ONCE = 128
+LONG = {**PRIVATE, "concurrency_limit": MOST_AT_ONCE}
 
 
 @dataclasses.dataclass

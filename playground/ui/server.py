@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from kernels import all_kernels
 from playground.settings import Settings
-from playground.ui import live, page, theme
+from playground.ui import live, openai_api, page, theme
 from playground.ui.answer import Engine
 from playground.ui.assets import FOLDER, Assets
 from playground.ui.context import Context
@@ -36,7 +36,7 @@ OPEN = (
     "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
     "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/info", "/gradio_api/heartbeat/",
     "/gradio_api/mcp", "/gradio_api/startup-events", "/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/app_id",
-    "/gradio_api/openapi.json", FOLDER,
+    "/gradio_api/openapi.json", FOLDER, openai_api.PREFIX,
 )  # fmt: skip
 KEPT = ("/assets/", "/static/", "/svelte/", FOLDER)
 HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin"))
@@ -44,10 +44,10 @@ FOR_EVER = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class Harden:
-    """ASGI middleware: closes routes, adds headers, serves our own hashed files."""
+    """ASGI middleware: closes routes, adds headers, serves our own hashed files and `completions`, OpenAI's API."""
 
-    def __init__(self, app: Any, assets: Assets):
-        self.app, self.assets = app, assets
+    def __init__(self, app: Any, assets: Assets, completions: Any):
+        self.app, self.assets, self.completions = app, assets, completions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,6 +66,8 @@ class Harden:
 
         if path.startswith(FOLDER):
             await self._file(path, scope)(scope, receive, with_headers)
+        elif path.startswith(openai_api.PREFIX):
+            await self.completions(scope, receive, with_headers)
         else:
             await self.app(scope, receive, with_headers)
 
@@ -121,7 +123,7 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
         theme=theme.gradio_theme(),
         head=page.head({name: [d.name for d in spec.dims] for name, spec in all_kernels().items()}, assets),
         favicon_path=live.ASSETS / "favicon.svg",
-        app_kwargs={"middleware": [Middleware(Harden, assets=assets)]},
+        app_kwargs={"middleware": [Middleware(Harden, assets=assets, completions=openai_api.app(context))]},
     )
     context.warm()  # after the page answers: a worker's start takes a core for seconds
     print(f"Triton Playground serves on http://{settings.host}:{settings.port}{settings.root_path}", flush=True)

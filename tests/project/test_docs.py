@@ -114,6 +114,16 @@ def check_playground(command: list[str]) -> None:
         json.loads(done.stdout)
 
 
+def check_curl(command: list[str]) -> None:
+    """Its body is one that the endpoint takes; tests/ui/test_openai.py runs the command itself."""
+    from playground.ui import openai_schema
+
+    url, body = command[1], command[command.index("-d") + 1]
+    assert f"EXPOSE {url.split(':')[2].split('/')[0]}\n" in (ROOT / "Dockerfile").read_text()
+    asked = openai_schema.read(body.encode())
+    assert asked.model in openai_schema.models("SmolLM2-135M-Instruct")
+
+
 def checker(command: str):
     """How a command of the documents is checked; None where nobody has said how."""
     for start, check in (
@@ -122,6 +132,7 @@ def checker(command: str):
         ("docker", check_docker),
         (".venv/bin/python -m pytest", check_pytest),
         (".venv/bin/python -m playground", check_playground),
+        ("curl", check_curl),
     ):
         if command.startswith(start):
             return check

@@ -93,6 +93,18 @@ def test_no_handler_of_the_page_is_an_endpoint(base):
     assert [name for name in names if not name.endswith(("_kernel", "_kernels"))] == ["chat"]
 
 
+def test_openais_api_is_beside_the_page_and_closed_to_other_sites(base):
+    """A page of another site may neither read an answer nor ask for one."""
+    status, headers, body = fetch(base + "/v1/models")
+    assert status == 200 and b"SmolLM2-135M-Instruct" in body and headers["x-content-type-options"] == "nosniff"
+    status, _, body = fetch(base + "/v1/embeddings", data=b"{}", content_type="application/json")
+    assert status == 404 and b'"error"' in body
+    _, headers, _ = fetch(base + "/v1/models", origin="https://elsewhere.example")
+    assert not {k.lower() for k in headers} & {"access-control-allow-origin"}
+    asked = b'{"model": "gpt-4", "messages": [{"role": "user", "content": "Hi"}]}'
+    assert fetch(base + "/v1/chat/completions", data=asked, content_type="text/plain")[0] == 415
+
+
 def test_a_taken_port_is_one_line():
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
