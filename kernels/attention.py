@@ -8,11 +8,17 @@ multiplied exactly as well (IEEE, not TF32), which is slower.
 
 Which keys a query meets: with `causal`, those up to its own place, counted from the end when there are more keys than
 queries (a decode step has q_len = 1), so the offset is kv_len - q_len; with `window`, only the latest `window` of
-them. Blocks that no query meets are never loaded, blocks that all queries meet need no mask: only those on the
-diagonal do. Query heads share kv heads in groups of any size (GQA). A query that meets no key at all gets 0.
+them. The walk has three parts: blocks that no query meets are never loaded, blocks that all queries meet need no
+mask, and only those that the diagonal or the window's edge cuts are masked. Query heads share kv heads in groups of
+any size (GQA). A query that meets no key at all gets 0.
 
-What to look at: TFLOP/s against the matmul roof; that causal takes half the time; and what naive_attention, the
-variant beside it, needs in bytes.
+On Hopper and later the copy engine (TMA) brings the tiles, described once by shape and strides: no addresses in
+registers, no masks at the edges, and the matrix units read the tiles where they land in shared memory. Two small
+programs on a multiprocessor then hide each other's softmax better than one large one. Where a tensor does not lie as
+the engine needs it (rows of 16 bytes, one dimension without gaps), and on older GPUs, pointers do the same.
+
+What to look at: TFLOP/s against the matmul roof; that causal takes half the time; the registers with and without
+TMA; and what naive_attention, the variant beside it, needs in bytes.
 """
 
 from __future__ import annotations
@@ -21,42 +27,46 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention_peers import backend, flash_attn, flex, sdpa, seen_keys
-from kernels.checks import (
-    FLOATS,
-    InputError,
-    need_dtype,
-    need_no_grad,
-    need_rank,
-    need_same_device,
-    need_same_dtype,
-    need_shape,
-)
+from kernels.attention_peers import BASELINES, sdpa
+from kernels.attention_problem import check, cost, make_inputs, seen_keys
 from kernels.online_softmax import LOG2E, attend_block, normalised
+from kernels.operands import describe_tiles
 from kernels.paged_kv import attention_scale
-from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import Bug, Config, Dim, Edge, KernelSpec, Launch, Output, Plan
 from kernels.spec import next_power_of_2 as pow2
 
 
 @triton.jit
+def load_rows(ptr, desc, batch, head, start, stride_n, stride_d, n_rows, MASKED: tl.constexpr,
+              HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """BLOCK rows of one head [BLOCK, BLOCK_D], 0 where there are none: by the copy engine, or by pointers."""
+    if desc is not None:
+        # What lies outside the descriptor's shape comes as 0: no masks, no address arithmetic.
+        return tl.reshape(desc.load([batch, head, start, 0]), [BLOCK, BLOCK_D])
+    else:
+        rows = (start + tl.arange(0, BLOCK))[:, None]
+        d = tl.arange(0, BLOCK_D)[None, :]
+        mask = (d < HEAD_DIM) & (rows < n_rows) if MASKED else d < HEAD_DIM
+        return tl.load(ptr + rows.to(tl.int64) * stride_n + d * stride_d, mask=mask, other=0.0)
+
+
+@triton.jit
 def attend_keys(
-    q, acc, m, denom, k_ptr, v_ptr, low, high, last_key, kv_len, scale, softcap,
+    q, acc, m, denom, k_ptr, v_ptr, k_desc, v_desc, batch, kv_head, low, high, last_key, kv_len, scale, softcap,
     stride_kn, stride_kd, stride_vn, stride_vd, MASKED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Blocks of keys from low to high; last_key [M]: the last key each query may meet."""
-    d = tl.arange(0, BLOCK_D)
     for start in range(low, high, BLOCK_N):
-        n = start + tl.arange(0, BLOCK_N)
-        rows = n[:, None].to(tl.int64)
-        mask = (d < HEAD_DIM)[None, :] & (n < kv_len)[:, None] if MASKED else (d < HEAD_DIM)[None, :]
-        k = tl.load(k_ptr + rows * stride_kn + d[None, :] * stride_kd, mask=mask, other=0.0)  # [N, D]
-        v = tl.load(v_ptr + rows * stride_vn + d[None, :] * stride_vd, mask=mask, other=0.0)
+        k = load_rows(
+            k_ptr, k_desc, batch, kv_head, start, stride_kn, stride_kd, kv_len, MASKED, HEAD_DIM, BLOCK_D, BLOCK_N
+        )
         products = tl.dot(q, tl.trans(k), input_precision="ieee")  # [M, N]
         if SOFTCAP:
             # softcap * tanh(x / softcap), by the sigmoid
             products = softcap * (2.0 * tl.sigmoid(products * (2.0 / softcap)) - 1.0)
         if MASKED:
+            n = start + tl.arange(0, BLOCK_N)
             seen = (n < kv_len)[None, :]
             if CAUSAL:
                 seen = seen & (n[None, :] <= last_key[:, None])
@@ -65,55 +75,68 @@ def attend_keys(
                 if not CAUSAL:
                     seen = seen & (n[None, :] < last_key[:, None] + WINDOW)
             products = tl.where(seen, products, float("-inf"))
+        v = load_rows(
+            v_ptr, v_desc, batch, kv_head, start, stride_vn, stride_vd, kv_len, MASKED, HEAD_DIM, BLOCK_D, BLOCK_N
+        )
         acc, m, denom = attend_block(acc, m, denom, products, scale, v, None)
     return acc, m, denom
 
 
 @triton.jit
 def attention_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, scale, softcap, n_heads, group, q_len, kv_len, q_blocks,
+    q_ptr, k_ptr, v_ptr, q_desc, k_desc, v_desc, out_ptr, scale, softcap, n_heads, group, q_len, kv_len, q_blocks,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Program (batch and head, block of queries): the blocks that meet the most keys start first."""
     pid = tl.program_id(0)
     block = q_blocks - 1 - pid % q_blocks if CAUSAL else pid % q_blocks
-    batch = (pid // q_blocks // n_heads).to(tl.int64)
-    head = (pid // q_blocks % n_heads).to(tl.int64)
+    batch = pid // q_blocks // n_heads
+    head = pid // q_blocks % n_heads
+    kv_head = head // group
+    q_ptr += batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh
+    k_ptr += batch.to(tl.int64) * stride_kb + kv_head.to(tl.int64) * stride_kh
+    v_ptr += batch.to(tl.int64) * stride_vb + kv_head.to(tl.int64) * stride_vh
     queries = block * BLOCK_M + tl.arange(0, BLOCK_M)
-    d = tl.arange(0, BLOCK_D)
-    mask = (queries < q_len)[:, None] & (d < HEAD_DIM)[None, :]  # [M, D]
-    q_ptr += batch * stride_qb + head * stride_qh
-    q = tl.load(q_ptr + queries[:, None].to(tl.int64) * stride_qm + d[None, :] * stride_qd, mask=mask, other=0.0)
-    k_ptr += batch * stride_kb + head // group * stride_kh
-    v_ptr += batch * stride_vb + head // group * stride_vh
+    q = load_rows(
+        q_ptr, q_desc, batch, head, block * BLOCK_M, stride_qm, stride_qd, q_len, True, HEAD_DIM, BLOCK_D, BLOCK_M
+    )
     offset = kv_len - q_len
     last_key = queries + offset  # a query's own place among the keys
     first = block * BLOCK_M + offset  # that of the block's first query
-    high = tl.minimum(first + BLOCK_M, kv_len) if CAUSAL else kv_len
+    # Keys that some query of the block meets, and in [full, middle) those that every query meets.
     low = 0
+    high = tl.minimum(first + BLOCK_M, kv_len) if CAUSAL else kv_len
+    full = 0
+    middle = tl.maximum(tl.minimum(first + 1, kv_len) if CAUSAL else kv_len, 0) // BLOCK_N * BLOCK_N
     if WINDOW > 0:
         low = tl.maximum(first - WINDOW + 1, 0) // BLOCK_N * BLOCK_N
         if not CAUSAL:
-            high = tl.minimum(first + BLOCK_M + WINDOW, kv_len)
-        middle = low  # the edge of a window may cut any block: all are masked
-    else:
-        # Up to here every query of the block meets every key.
-        middle = tl.maximum(tl.minimum(first + 1, kv_len) if CAUSAL else kv_len, 0) // BLOCK_N * BLOCK_N
+            high = tl.minimum(first + BLOCK_M - 1 + WINDOW, kv_len)
+            middle = tl.maximum(tl.minimum(first + WINDOW, kv_len), 0) // BLOCK_N * BLOCK_N
+        full = tl.maximum(tl.cdiv(first + BLOCK_M - WINDOW, BLOCK_N) * BLOCK_N, low)
+        middle = tl.maximum(middle, full)
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     denom = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    if WINDOW == 0:
+    if WINDOW > 0:
         acc, m, denom = attend_keys(
-            q, acc, m, denom, k_ptr, v_ptr, low, middle, last_key, kv_len, scale, softcap, stride_kn, stride_kd,
-            stride_vn, stride_vd, False, CAUSAL, WINDOW, SOFTCAP, HEAD_DIM, BLOCK_D, BLOCK_N,
+            q, acc, m, denom, k_ptr, v_ptr, k_desc, v_desc, batch, kv_head, low, tl.minimum(full, high), last_key,
+            kv_len, scale, softcap, stride_kn, stride_kd, stride_vn, stride_vd, True, CAUSAL, WINDOW, SOFTCAP,
+            HEAD_DIM, BLOCK_D, BLOCK_N,
         )  # fmt: skip
     acc, m, denom = attend_keys(
-        q, acc, m, denom, k_ptr, v_ptr, middle, high, last_key, kv_len, scale, softcap, stride_kn, stride_kd,
-        stride_vn, stride_vd, True, CAUSAL, WINDOW, SOFTCAP, HEAD_DIM, BLOCK_D, BLOCK_N,
+        q, acc, m, denom, k_ptr, v_ptr, k_desc, v_desc, batch, kv_head, full, middle, last_key, kv_len, scale, softcap,
+        stride_kn, stride_kd, stride_vn, stride_vd, False, CAUSAL, WINDOW, SOFTCAP, HEAD_DIM, BLOCK_D, BLOCK_N,
     )  # fmt: skip
-    row = (batch * n_heads + head) * q_len + queries
+    acc, m, denom = attend_keys(
+        q, acc, m, denom, k_ptr, v_ptr, k_desc, v_desc, batch, kv_head, middle, high, last_key, kv_len, scale, softcap,
+        stride_kn, stride_kd, stride_vn, stride_vd, True, CAUSAL, WINDOW, SOFTCAP, HEAD_DIM, BLOCK_D, BLOCK_N,
+    )  # fmt: skip
+    row = (batch * n_heads + head).to(tl.int64) * q_len + queries
+    d = tl.arange(0, BLOCK_D)
+    mask = (queries < q_len)[:, None] & (d < HEAD_DIM)[None, :]  # [M, D]
     tl.store(out_ptr + row[:, None] * HEAD_DIM + d[None, :], normalised(acc, denom), mask=mask)
 
 
@@ -155,52 +178,24 @@ def eager(q, k, v, causal=True, scale=None, window=None, softcap=None):
     return sdpa(q, k, v, causal, scale, window)
 
 
-def make_inputs(dims, draw):
-    head_dim, kv_heads = dims["head_dim"], dims["kv_heads"]
-    return {
-        "q": draw.normal(dims["batch"], kv_heads * dims["group"], dims["q_len"], head_dim),
-        "k": draw.normal(dims["batch"], kv_heads, dims["kv_len"], head_dim),
-        "v": draw.normal(dims["batch"], kv_heads, dims["kv_len"], head_dim),
-        "causal": True,
-        "scale": None,
-        "window": None,
-        "softcap": None,
-    }
-
-
-def check(inputs):
-    q, k, v = inputs["q"], inputs["k"], inputs["v"]
-    need_rank(q, "q", 4)
-    need_dtype(q, "q", FLOATS)
-    need_rank(k, "k", 4)
-    need_same_dtype(k, "k", q, "q")
-    need_shape(k, "k", (q.shape[0], *k.shape[1:3], q.shape[3]), "q")
-    need_rank(v, "v", 4)
-    need_same_dtype(v, "v", q, "q")
-    need_shape(v, "v", k.shape, "k")
-    if not k.shape[1] or q.shape[1] % k.shape[1]:
-        raise InputError(f"q has {q.shape[1]} heads and k {k.shape[1]}; q needs a multiple of them", "q")
-    if not 1 <= q.shape[3] <= 256:
-        raise InputError(f"q has a head_dim of {q.shape[3]}; it needs 1 to 256", "q")
-    attention_scale(inputs)
-    for name in ("window", "softcap"):
-        value = inputs.get(name)
-        if value is not None and not value > 0:
-            raise InputError(f"{name} is {value}; it needs a positive number, or None", name)
-    need_same_device(q=q, k=k, v=v)
-    need_no_grad(q=q, k=k, v=v)
-
-
 def plan(inputs, config, target):
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
     batch, heads, q_len, head_dim = q.shape
     softcap, scale = inputs.get("softcap"), attention_scale(inputs)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q_blocks = triton.cdiv(q_len, config.meta["BLOCK_M"])
+    block_m, block_n = config.meta["BLOCK_M"], config.meta["BLOCK_N"]
+    block_d = max(pow2(head_dim), 16)
+    q_blocks = triton.cdiv(q_len, block_m)
+    tiles = [describe_tiles(x, (1, 1, rows, block_d)) for x, rows in ((q, block_m), (k, block_n), (v, block_n))]
+    # Where one tensor does not lie as the copy engine needs it, all are read by pointers.
+    tma = bool(config.meta.get("TMA")) and None not in tiles
+    config = Config({"BLOCK_M": block_m, "BLOCK_N": block_n, "TMA": 1} if tma else
+                    {"BLOCK_M": block_m, "BLOCK_N": block_n}, config.num_warps, config.num_stages)  # fmt: skip
     args = {
         "q_ptr": q,
         "k_ptr": k,
         "v_ptr": v,
+        **dict(zip(("q_desc", "k_desc", "v_desc"), tiles if tma else (None,) * 3, strict=True)),
         "out_ptr": out,
         # With a softcap the kernel bends scale * product, which it gets as softcap / scale on the products.
         "scale": scale * LOG2E,
@@ -216,41 +211,37 @@ def plan(inputs, config, target):
         "WINDOW": int(inputs.get("window") or 0),
         "SOFTCAP": softcap is not None,
         "HEAD_DIM": head_dim,
-        "BLOCK_D": max(pow2(head_dim), 16),
+        "BLOCK_D": block_d,
+        **({} if tma else {"TMA": 0}),
     }
     return Plan((Launch(attention_kernel, (batch * heads * q_blocks,), args, config),), {"out": out})
 
 
 def configs(inputs, target):
     q = inputs["q"]
-    if target.kind == "cpu":
-        choices = [(64, 64, 1, 1), (32, 64, 1, 1), (64, 32, 1, 1), (128, 64, 1, 1)]
-    elif q.dtype == torch.float32:  # exact products keep the tiles in registers
-        choices = [(32, 32, 4, 2), (64, 32, 4, 2), (16, 32, 4, 2)]
-    elif target.kind == "hip":
-        choices = [(128, 64, 4, 1), (128, 32, 4, 1), (64, 64, 4, 1)]
-    else:
-        choices = [(128, 64, 8, 3), (64, 64, 4, 3), (128, 128, 8, 2), (128, 64, 4, 3), (64, 128, 4, 2), (64, 32, 4, 3)]
     width = max(pow2(q.shape[3]), 16) * q.element_size()
-    room = [c for c in choices if (c[0] + 2 * c[1] * c[3]) * width <= 0.9 * target.shared_bytes]
+    choices = [c for c in _choices(q, target) if (c[0] + 2 * c[1] * c[3]) * width <= 0.95 * target.shared_bytes]
     short = pow2(max(q.shape[2], 16))  # a block of more queries than there are would be idle
-    for block_m, block_n, num_warps, stages in dict.fromkeys((min(c[0], short), *c[1:]) for c in room or choices[-1:]):
-        yield Config({"BLOCK_M": block_m, "BLOCK_N": block_n}, num_warps, stages)
+    for block_m, block_n, num_warps, stages, tma in dict.fromkeys(
+        (min(c[0], short), c[1], min(c[2], max(short // 16, 1)), *c[3:]) for c in choices or [(16, 16, 2, 1, 0)]
+    ):
+        meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
+        yield Config({**meta, "TMA": 1} if tma else meta, num_warps, stages)
 
 
-def cost(inputs):
-    """Of the keys that a causal mask or a window leaves: four operations for each element of q a key meets."""
-    q, k, v = inputs["q"], inputs["k"], inputs["v"]
-    q_len, kv_len = q.shape[2], k.shape[2]
-    causal, window = inputs.get("causal", True), inputs.get("window")
-    pairs = q_len * kv_len
-    if window is not None:
-        pairs = q_len * min(window if causal else 2 * window - 1, kv_len)
-    elif causal:
-        full = min(q_len, kv_len)  # the last `full` queries meet kv_len - full + 1 ... kv_len keys
-        pairs = full * (kv_len - full) + full * (full + 1) // 2
-    flops = 4 * q.shape[0] * q.shape[1] * q.shape[3] * pairs
-    return Cost(nbytes(q, k, v), q.numel() * q.element_size(), flops)
+def _choices(q, target):
+    """(BLOCK_M, BLOCK_N, warps, stages, whether the copy engine loads), the default of each kind of target first."""
+    if target.kind == "cpu":
+        return [(64, 64, 1, 1, 0), (32, 64, 1, 1, 0), (64, 32, 1, 1, 0), (128, 64, 1, 1, 0)]
+    if q.dtype == torch.float32:  # exact products keep the tiles in registers
+        return [(32, 32, 4, 2, 0), (64, 32, 4, 2, 0), (16, 32, 4, 2, 0)]
+    if target.kind == "hip":
+        return [(128, 64, 4, 1, 0), (128, 32, 4, 1, 0), (64, 64, 4, 1, 0)]
+    plain = [(128, 64, 8, 3, 0), (64, 64, 4, 3, 0), (128, 64, 4, 3, 0), (64, 32, 4, 3, 0)]
+    if target.capability in (90, 100):
+        # Two programs of 64 queries hide each other's softmax on a multiprocessor; larger tiles were slower.
+        return [(64, 64, 4, 3, 1), (128, 64, 8, 3, 1), (64, 64, 4, 2, 1), (128, 128, 8, 2, 1), *plain[:2]]
+    return plain
 
 
 def _with(**options):
@@ -298,18 +289,7 @@ SPEC = KernelSpec(
     cost=cost,
     sweep_dim="q_len",
     shrinks="q_len",
-    baselines=(
-        *(
-            Baseline(f"SDPA {label}", backend(name), "a PyTorch build with this backend")
-            for label, name in (
-                ("FLASH", "FLASH_ATTENTION"),
-                ("cuDNN", "CUDNN_ATTENTION"),
-                ("EFFICIENT", "EFFICIENT_ATTENTION"),
-            )
-        ),
-        Baseline("FlexAttention", flex, "part of PyTorch 2.5 and newer"),
-        Baseline("flash-attn", flash_attn, "pip install flash-attn --no-build-isolation"),
-    ),
+    baselines=BASELINES,
     edges=(
         Edge("All keys", "causal=False", _SMALL, _with(causal=False)),
         Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**_SMALL, "q_len": 1, "kv_len": 20}),
@@ -340,9 +320,17 @@ SPEC = KernelSpec(
             dims={**_SMALL, "q_len": 200, "kv_len": 200},
         ),
         Bug(
+            "Too early without a mask",
+            find="middle = tl.maximum(tl.minimum(first + 1, kv_len) if CAUSAL",
+            replace="middle = tl.maximum(tl.minimum(first + BLOCK_M, kv_len) if CAUSAL",
+            hint="Up to which key do all queries of a block meet all keys?",
+            symptom="queries at the start of a block see the future",
+            dims={**_SMALL, "q_len": 200, "kv_len": 200},
+        ),
+        Bug(
             "Neighbour's kv head",
-            find="k_ptr += batch * stride_kb + head // group * stride_kh",
-            replace="k_ptr += batch * stride_kb + head % (n_heads // group) * stride_kh",
+            find="kv_head = head // group",
+            replace="kv_head = head % (n_heads // group)",
             hint="Which kv head serves query head 1 in a group of 2?",
             symptom="right without groups, wrong with them",
             dims=_SMALL,

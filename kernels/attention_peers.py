@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import torch
 
-
-def seen_keys(q_len, kv_len, causal, window, device):
-    """Which key each query meets: bool [q_len, kv_len]."""
-    place = torch.arange(q_len, device=device)[:, None] + kv_len - q_len
-    key = torch.arange(kv_len, device=device)[None]
-    seen = key <= place if causal else (key >= 0).expand(q_len, kv_len)
-    return seen if window is None else seen & (key > place - window) & (key < place + window)
+from kernels.attention_problem import seen_keys
+from kernels.spec import Baseline
 
 
 def sdpa(q, k, v, causal=True, scale=None, window=None, softcap=None):
@@ -67,3 +62,18 @@ def flash_attn():
         return out.transpose(1, 2)
 
     return run
+
+
+BASELINES = (
+    *(
+        Baseline(f"SDPA {label}", backend(name), "a PyTorch build with this backend")
+        for label, name in (
+            ("FLASH", "FLASH_ATTENTION"),
+            ("cuDNN", "CUDNN_ATTENTION"),
+            ("EFFICIENT", "EFFICIENT_ATTENTION"),
+            ("MATH", "MATH"),
+        )
+    ),
+    Baseline("FlexAttention", flex, "part of PyTorch 2.5 and newer"),
+    Baseline("flash-attn", flash_attn, "pip install flash-attn --no-build-isolation"),
+)

@@ -47,6 +47,16 @@ def describe(
     return None
 
 
+def describe_tiles(tensor: torch.Tensor, block: tuple[int, ...]) -> TensorDescriptor | None:
+    """A descriptor of a tensor of any rank as it lies; None where the copy engine cannot address it."""
+    *outer, last = tensor.stride()
+    # The stride of a dimension of one is never used, but must be a legal one all the same.
+    legal = all(stride > 0 and stride * tensor.element_size() % 16 == 0 for stride in outer)
+    if not tensor.numel() or last != 1 or not legal or tensor.data_ptr() % 16:
+        return None
+    return TensorDescriptor.from_tensor(tensor, list(block))
+
+
 def copy_to_aligned(tensor: torch.Tensor, along: int | None = None) -> tuple[Launch, torch.Tensor]:
     """(the launch that makes it, a copy of the matrix that `describe` takes).
 
