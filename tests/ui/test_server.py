@@ -160,3 +160,10 @@ def test_a_port_that_is_no_number_is_one_line():
     done = subprocess.run([sys.executable, "app.py"], capture_output=True, text=True, cwd=ROOT, timeout=120,
                           env={"PATH": "/usr/bin", "GRADIO_SERVER_PORT": "http"})  # fmt: skip
     assert done.returncode == 1 and done.stderr.strip() == "GRADIO_SERVER_PORT is 'http'; it needs a number"
+
+
+def test_gradio_writes_no_editor_stubs_at_a_start():
+    """They cost a quarter of the start; the step is found by name, so this tells when Gradio renames it."""
+    code = "import playground.ui; from gradio import component_meta as m; print(m.create_or_modify_pyi.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "playground.ui.no_stubs", done.stderr
