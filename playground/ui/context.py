@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from kernels import KernelSpec, all_kernels
 from kernels.spec import Target
 from playground.decoder.client import Chats
+from playground.engine.code_messages import CodeRequest
 from playground.engine.messages import EngineError, HostResult
 from playground.engine.trace_messages import TraceRequest
 from playground.settings import Settings
@@ -64,13 +65,24 @@ class Context:
             return Target.named("sm_90" if self.gpu else "cpu")
 
     def warm(self) -> None:
-        """Start the workers in the background, so that the first press of Run finds them ready."""
-        threading.Thread(target=self._warm, name="warm", daemon=True).start()
+        """Start the workers in the background, so that the first press in any tab finds them ready.
 
-    def _warm(self) -> None:
+        The device's and the interpreter's side by side, as the smallest host has two cores; then the compiler's.
+        """
+        for name, wake in (("warm", self._wake_device), ("warm-readers", self._wake_readers)):
+            threading.Thread(target=wake, name=name, daemon=True).start()
+
+    def _wake_device(self) -> None:
         try:
             self.engine.warm()
             self.host()
-            self.engine.run(TraceRequest(kernel="vector_add", dims={"n": 1000}))  # the interpreter, and what it imports
         except EngineError as error:
             print(f"The kernel worker did not start: {error}", flush=True)
+
+    def _wake_readers(self) -> None:
+        """A request each, since much is imported by the first one."""
+        try:
+            self.engine.run(TraceRequest(kernel="vector_add", dims={"n": 1000}))
+            self.engine.run(CodeRequest(kernel="vector_add", dims={"n": 1000}, stages=("ttir",)))
+        except EngineError as error:
+            print(f"The interpreter or the compiler did not start: {error}", flush=True)
