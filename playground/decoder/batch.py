@@ -5,7 +5,8 @@ decodes one token for every conversation whose prompt is in. Prefixes that the c
 Where pages run out the youngest conversation gives its own back and is resumed later; the oldest always goes on.
 
 On a GPU a step is launched before the tokens of the one before are looked at, so the host's work is hidden. A
-conversation that has ended by then has one token too many in flight, which is dropped.
+conversation that has ended by then has one token too many in flight, which is dropped. While conversations run on
+different kernels, or are led through a given text, each kind has a step of its own and nothing is launched ahead.
 """
 
 from __future__ import annotations
@@ -13,28 +14,24 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from playground.decoder.cache import OutOfPages, PagePool
 from playground.decoder.config import ModelError
-from playground.decoder.conversation import Conversation, Emitted, Limits, StepTime
+from playground.decoder.conversation import (
+    Conversation,
+    Emitted,
+    Limits,
+    StepTime,
+    Table,
+    by_table,
+    shortened,
+)
+from playground.decoder.flight import Flight, Reader, Seen
 from playground.decoder.runner import PREFILL_ROWS, Chunk, Row, Runner
 from playground.decoder.sampler import Sampling
-
-TOP = 5  # alternatives shown for a token, on request
-
-
-@dataclass
-class _Flight:
-    """A decode step whose tokens have not been looked at."""
-
-    conversations: list[Conversation]
-    read: Callable[[], list[int]]
-    chances: dict[Conversation, Any]
-    began: float
 
 
 class Batch:
@@ -49,6 +46,7 @@ class Batch:
     ):
         self.runner = runner
         self.pool = pool
+        self.table = dict(runner.table)  # of whoever has none of its own
         self.max_context = min(runner.model.max_context, len(pool.pages) * pool.page_size)
         self.max_batch = len(runner.rows.ids)
         self._eos = frozenset(eos_ids)
@@ -58,17 +56,23 @@ class Batch:
         self._prefilling: list[Conversation] = []
         self._decoding: list[Conversation] = []
         self._stale = True  # the device's rows are not the decoding conversations as they stand
-        self._flight: _Flight | None = None
+        self._flight: Flight | None = None
         self._ahead = runner.model.device.type == "cuda"
-        self._landings = [torch.zeros(self.max_batch, dtype=torch.int64, pin_memory=self._ahead) for _ in range(2)]
+        self._reader: Callable[[torch.Tensor], Callable[[], list[int]]] = Reader(self.max_batch, self._ahead)
         self._landed = 0.0
 
     # What others ask for
 
     def submit(
-        self, tokens: Sequence[int], sampling: Sampling | None = None, limits: Limits | None = None, owner: str = ""
+        self,
+        tokens: Sequence[int],
+        sampling: Sampling | None = None,
+        limits: Limits | None = None,
+        owner: str = "",
+        table: Mapping[str, str] | None = None,
+        **led: Any,
     ) -> Conversation:
-        """Put a prompt in the queue. Raises ModelError where the context cannot hold it."""
+        """Put a prompt in the queue; led: `forced` and `watch`. Raises ModelError where the context cannot hold it."""
         limits = limits or Limits()
         tokens = list(tokens)
         if not tokens:
@@ -79,11 +83,12 @@ class Batch:
                     f"the prompt has {len(tokens)} tokens and the context holds {self.max_context}: "
                     "shorten it, or let the context slide"
                 )
-            tokens = self._shortened(tokens, limits.keep)
+            tokens = shortened(tokens, limits.keep, self.max_context)
         number = next(self._numbers)
         conversation = Conversation(
-            number, tokens, len(tokens), sampling or Sampling(), limits, owner or str(number), time.perf_counter()
-        )
+            number, tokens, len(tokens), sampling or Sampling(), limits, owner or str(number), time.perf_counter(),
+            self._differences(table or {}), **led,
+        )  # fmt: skip
         self._waiting.append(conversation)
         return conversation
 
@@ -91,9 +96,30 @@ class Batch:
         """It ends at the next step; one that has ended already stays as it is."""
         conversation.cancelled = True
 
-    def swap(self, table: Mapping[str, str]) -> None:
-        """From the next step on, these groups of operations are done by "triton" or "torch"."""
-        self.runner.swap(table)
+    def swap(self, table: Mapping[str, str], conversation: Conversation | None = None) -> None:
+        """From the next step on, these groups of operations are done by "triton" or "torch".
+
+        For one conversation alone: what is in flight is to be looked at first. Where its keys and values would have
+        come out otherwise, it reads its text again.
+        """
+        self._stale = True
+        if conversation is None:
+            self.table |= table
+            return
+        before = conversation.space
+        conversation.table = self._differences({**dict(conversation.table), **table})
+        if conversation.space != before and conversation.hold is not None:
+            self._reopen(conversation)
+
+    def table_of(self, conversation: Conversation) -> dict[str, str]:
+        """Who does each group of operations for it."""
+        return {**self.table, **dict(conversation.table)}
+
+    def _differences(self, table: Mapping[str, str]) -> Table:
+        return tuple(sorted((group, who) for group, who in table.items() if self.table[group] != who))
+
+    def reload(self) -> None:
+        """Someone else has used the rows: the next step loads them anew."""
         self._stale = True
 
     @property
@@ -154,15 +180,27 @@ class Batch:
 
     def _open(self, conversation: Conversation) -> None:
         reuse = conversation.limits.cache and not conversation.fresh
-        conversation.hold = self.pool.open(conversation.owner, conversation.tokens, reuse)
+        conversation.hold = self.pool.open(conversation.owner, conversation.tokens, reuse, conversation.space)
         conversation.reused += conversation.hold.reused
+
+    def _reopen(self, conversation: Conversation) -> None:
+        """Its tokens are to be read again, as far as the cache has not got them."""
+        self.pool.close(conversation.held)
+        self._open(conversation)
+        if conversation in self._decoding:
+            self._decoding.remove(conversation)
+            self._prefilling.append(conversation)
+            self._stale = True
 
     # Prefill
 
     def _prefill(self, out: list[Emitted]) -> None:
-        chosen = self._choose()
+        for group in by_table(self._prefilling):
+            self._prefill_chunk([c for c in group if c in self._prefilling], out)
+
+    def _prefill_chunk(self, group: list[Conversation], out: list[Emitted]) -> None:
         chunks, ready = [], []
-        for conversation, count in chosen:
+        for conversation, count in self._choose(group):
             if conversation.hold is not None and self._make_room(conversation, count, out):
                 ready.append((conversation, count))
         # Making room may have sent one away that had its room already.
@@ -172,9 +210,10 @@ class Batch:
         for conversation, count in ready:
             chunks.append(self._chunk(conversation, count))
         began = time.perf_counter()
+        self.runner.swap(self.table_of(ready[0][0]))
         result = self.runner.prefill(chunks)
         tokens = result["ids"].tolist()
-        chances = [self._chances(c, result["logits"][i]) for i, (c, _) in enumerate(ready)]
+        seen = {c: Seen(c, result["logits"][i]) for i, (c, _) in enumerate(ready) if c.looked_at}
         now = time.perf_counter()
         self._on_step(StepTime("prefill", sum(n for _, n in ready), now, now - began))
         for index, (conversation, count) in enumerate(ready):
@@ -182,11 +221,11 @@ class Batch:
             self.pool.commit(conversation.held, start)
             conversation.prefilled += count
             if conversation.pending == 0:
-                self._prompt_is_in(conversation, tokens[index], chances[index], now, out)
+                self._prompt_is_in(conversation, tokens[index], seen.get(conversation), now, out)
 
-    def _choose(self) -> list[tuple[Conversation, int]]:
+    def _choose(self, group: list[Conversation]) -> list[tuple[Conversation, int]]:
         """Who gets how many tokens of this chunk: those with least left first, each at most its share of the rest."""
-        waiting = sorted(self._prefilling, key=lambda c: (c.pending, c.number))[: PREFILL_ROWS[-1]]
+        waiting = sorted(group, key=lambda c: (c.pending, c.number))[: PREFILL_ROWS[-1]]
         left, chosen = self.runner.chunk, []
         for index, conversation in enumerate(waiting):
             count = min(conversation.pending, left // (len(waiting) - index))
@@ -208,9 +247,9 @@ class Batch:
         return Row(conversation.tokens[length - 1], length - 1, pages, conversation.sampling, conversation.step)
 
     def _prompt_is_in(
-        self, conversation: Conversation, token: int, chances: Any, now: float, out: list[Emitted]
+        self, conversation: Conversation, token: int, seen: Seen | None, now: float, out: list[Emitted]
     ) -> None:
-        self._take_token(conversation, token, chances, now, out)
+        self._take_token(conversation, token, seen, now, out)
         if conversation.finish or not self._has_context(conversation, out):
             return
         if not conversation.limits.cache:
@@ -226,15 +265,26 @@ class Batch:
         if not self._decoding or not self._ready_rows(out):
             self._land(out)
             return
+        groups = by_table(self._decoding)
+        apart = len(groups) > 1 or any(c.forced is not None for c in self._decoding)
+        load, self._stale = apart or self._stale, apart
+        for group in groups:
+            self.runner.swap(self.table_of(group[0]))
+            if load:
+                self.runner.prepare(len(group))
+                self.runner.rows.load([self._row(c, len(c.tokens)) for c in group])
+            self._launch(group, out)
+            if apart or not self._ahead:
+                self._land(out)
+
+    def _launch(self, group: list[Conversation], out: list[Emitted]) -> None:
+        """One step of the rows as they are loaded, and then a look at the step before."""
         began = time.perf_counter()
-        running = list(self._decoding)
-        result = self.runner.decode(len(running))
-        chances = {c: self._chances(c, result["logits"][i]) for i, c in enumerate(running) if c.limits.alternatives}
-        flight = _Flight(running, self._reader(result["ids"]), chances, began)
+        result = self.runner.decode(len(group))
+        seen = {c: Seen(c, result["logits"][i]) for i, c in enumerate(group) if c.looked_at}
+        flight = Flight(group, self._reader(result["ids"]), seen, began)
         self._land(out)
         self._flight = flight
-        if not self._ahead:
-            self._land(out)
 
     def _ready_rows(self, out: list[Emitted]) -> bool:
         """Pages for the next token of each row, and the device's rows as they should be. False: look again later."""
@@ -258,12 +308,7 @@ class Batch:
                 self.runner.rows.block_table[index, len(hold.pages) - 1] = hold.pages[-1].id
         if self._stale:
             self._land(out)
-            if not self._decoding:
-                return False
-            self.runner.prepare(len(self._decoding))
-            self.runner.rows.load([self._row(c, len(c.tokens)) for c in self._decoding])
-            self._stale = False
-        return True
+        return bool(self._decoding)
 
     def _has_context(self, conversation: Conversation, out: list[Emitted]) -> bool:
         """Whether the next token can be read. Where it cannot, the conversation ends, or slides and is prefilled."""
@@ -272,35 +317,10 @@ class Batch:
         if conversation.limits.full != "slide":
             self._end(conversation, "context", out)
             return False
-        conversation.tokens = self._shortened(conversation.tokens, conversation.limits.keep)
+        conversation.tokens = shortened(conversation.tokens, conversation.limits.keep, self.max_context)
         conversation.slides += 1
-        self.pool.close(conversation.held)
-        self._open(conversation)
-        if conversation in self._decoding:
-            self._decoding.remove(conversation)
-            self._prefilling.append(conversation)
-            self._stale = True
+        self._reopen(conversation)
         return False
-
-    def _shortened(self, tokens: list[int], keep: int) -> list[int]:
-        keep = min(keep, self.max_context // 2)
-        newest = max(1, (self.max_context - keep) // 2)
-        return tokens[:keep] + tokens[keep:][-newest:]
-
-    def _reader(self, ids: torch.Tensor) -> Callable[[], list[int]]:
-        if not self._ahead:
-            return ids.tolist
-        self._landings.reverse()  # two, in turn: the other one is still being read
-        landing = self._landings[0][: len(ids)]
-        landing.copy_(ids, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-
-        def read() -> list[int]:
-            event.synchronize()
-            return landing.tolist()
-
-        return read
 
     def _land(self, out: list[Emitted]) -> None:
         """Look at the tokens of the step in flight."""
@@ -316,32 +336,27 @@ class Batch:
                 continue
             hold = conversation.held
             self.pool.commit(hold, [conversation.tokens[hold.length]])
-            self._take_token(conversation, token, flight.chances.get(conversation), now, out)
+            self._take_token(conversation, token, flight.seen.get(conversation), now, out)
             if conversation.finish is None:
                 self._has_context(conversation, out)
 
-    def _take_token(self, conversation: Conversation, token: int, chances: Any, now: float, out: list[Emitted]) -> None:
+    def _take_token(
+        self, conversation: Conversation, token: int, seen: Seen | None, now: float, out: list[Emitted]
+    ) -> None:
+        if seen:
+            seen.show(conversation, token)
+        if conversation.forced is not None:
+            token = conversation.forced[conversation.step]
         conversation.tokens.append(token)
         conversation.answer.append(token)
         conversation.first_token = conversation.first_token or now
         conversation.last_token = now
-        probability, alternatives = chances(token) if chances else (None, ())
-        out.append(Emitted(conversation, token, None, probability, alternatives))
+        chance, alternatives = seen.chances(token) if seen and seen.chances else (None, ())
+        out.append(Emitted(conversation, token, None, chance, alternatives))
         if token in self._eos:
             self._end(conversation, "stop", out)
         elif conversation.limits.max_tokens is not None and conversation.step >= conversation.limits.max_tokens:
             self._end(conversation, "length", out)
-
-    def _chances(self, conversation: Conversation, logits: torch.Tensor) -> Any:
-        """Probabilities at temperature 1, read when the token is known. None where nobody asked."""
-        if not conversation.limits.alternatives:
-            return None
-        chances = logits.float().softmax(-1)
-        best = chances.topk(TOP)
-        return lambda token: (
-            float(chances[token]),
-            tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)),
-        )
 
     # Room and ends
 
@@ -382,5 +397,7 @@ class Batch:
                 group.remove(conversation)
                 self._stale = True
         if conversation.hold is not None:
+            if conversation.forced is not None:  # what it was led through is there already, or is of no use
+                self.pool.truncate(conversation.hold, conversation.prompt_tokens, forget=True)
             self.pool.close(conversation.hold)
             conversation.hold = None

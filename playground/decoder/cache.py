@@ -1,7 +1,8 @@
 """The paged KV cache: which page holds which tokens, who shares it, and the tensors themselves.
 
 `PagePool` is bookkeeping alone and knows no tensor. Pages form a tree: a page's parent holds the tokens before its
-own, so a path from the root is a prefix, and two conversations that begin alike walk the same path. A page is
+own, so a path from the root is a prefix, and two conversations that begin alike walk the same path. Each space has a
+tree of its own: what other kernels have written is not read as if it were ours. A page is
 
     used    by one or several sequences (refs > 0),
     cached  by none, but its keys are still there for whoever begins with the same tokens, or
@@ -13,7 +14,7 @@ What holds at any time: a used page's parent is used; nothing is written to a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -30,6 +31,7 @@ class Page:
     """tokens: those whose keys and values have been written; refs: how many sequences hold the page."""
 
     id: int
+    space: Hashable = None
     parent: Page | None = None
     tokens: list[int] = field(default_factory=list)
     refs: int = 0
@@ -41,6 +43,7 @@ class CachedSequence:
     """A conversation's hold on the cache. length: tokens whose keys are in; reused: those that were found there."""
 
     owner: str
+    space: Hashable = None
     pages: list[Page] = field(default_factory=list)
     length: int = 0
     reused: int = 0
@@ -65,7 +68,7 @@ class PagePool:
         self.page_size = page_size
         self.pages = [Page(i) for i in range(pages)]
         self._free = list(reversed(self.pages))
-        self._root: list[Page] = []
+        self._roots: dict[Hashable, list[Page]] = {}  # the pages that stand first, by space
         # Cached pages, the longest unused first. Children always stand before their parents (see _release).
         self._cached: dict[Page, None] = {}
         self._open: dict[CachedSequence, None] = {}
@@ -75,12 +78,14 @@ class PagePool:
         """Pages that could be had now, cached ones included."""
         return len(self._free) + len(self._cached)
 
-    def open(self, owner: str, tokens: Sequence[int] = (), reuse: bool = True) -> CachedSequence:
-        """A sequence that begins with what the cache already holds of `tokens`; the last one is never taken.
+    def open(
+        self, owner: str, tokens: Sequence[int] = (), reuse: bool = True, space: Hashable = None
+    ) -> CachedSequence:
+        """A sequence that begins with what its space already holds of `tokens`; the last one is never taken.
 
         The last token must be computed anyway, since its logits are what the next token is drawn from.
         """
-        sequence = CachedSequence(owner)
+        sequence = CachedSequence(owner, space)
         self._open[sequence] = None
         if reuse:
             self._match(sequence, tokens[:-1])
@@ -88,7 +93,7 @@ class PagePool:
         return sequence
 
     def _match(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
-        children = self._root
+        children = self._roots.get(sequence.space, [])
         while sequence.length < len(tokens):
             wanted = tokens[sequence.length : sequence.length + self.page_size]
             best = max(children, key=lambda page: _common(page.tokens, wanted), default=None)
@@ -115,7 +120,7 @@ class PagePool:
             raise OutOfPages
         copies = []
         if shared and last is not None:
-            fresh = self._take(last.parent)
+            fresh = self._take(last.parent, sequence.space)
             fresh.tokens = last.tokens[:inside]
             for ours in sequence.pages[at + 1 : at + 2]:  # room made earlier and not used yet follows the copy
                 last.children.remove(ours)
@@ -125,7 +130,7 @@ class PagePool:
             self._release(last)
             copies.append((last.id, fresh.id))
         for _ in range(needed):
-            sequence.pages.append(self._take(sequence.pages[-1] if sequence.pages else None))
+            sequence.pages.append(self._take(sequence.pages[-1] if sequence.pages else None, sequence.space))
         return copies
 
     def _is_shared(self, sequence: CachedSequence, at: int, inside: int) -> bool:
@@ -180,22 +185,22 @@ class PagePool:
             assert len(set(sequence.pages)) == len(sequence.pages)
             assert sequence.length <= len(sequence.pages) * self.page_size
             for before, page in zip([None, *sequence.pages], sequence.pages, strict=False):
-                assert page.parent is before
+                assert page.parent is before and page.space == sequence.space
                 held[page] = held.get(page, 0) + 1
         for page in self.pages:
             assert page.refs == held.get(page, 0)
             assert len(page.tokens) <= self.page_size
             assert (page in self._free) + (page in self._cached) + (page.refs > 0) == 1
             if page not in self._free:
-                assert page in (page.parent.children if page.parent else self._root)
+                assert page in self._siblings(page)
                 assert page.parent is None or page.refs == 0 or page.parent.refs >= page.refs
         assert len(self._free) == len(set(self._free))
 
     # Pages change hands
 
-    def _take(self, parent: Page | None) -> Page:
+    def _take(self, parent: Page | None, space: Hashable) -> Page:
         page = self._free.pop() if self._free else self._evict()
-        page.parent, page.refs = parent, 1
+        page.parent, page.space, page.refs = parent, space, 1
         self._siblings(page).append(page)
         return page
 
@@ -226,7 +231,7 @@ class PagePool:
         page.parent, page.tokens = None, []
 
     def _siblings(self, page: Page) -> list[Page]:
-        return page.parent.children if page.parent else self._root
+        return page.parent.children if page.parent else self._roots.setdefault(page.space, [])
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

@@ -22,6 +22,8 @@ from playground.decoder.looks import (
     ReplayResult,
 )
 from playground.decoder.messages import (
+    INTERPRETER_NOTE,
+    INTERPRETER_TOKENS,
     Backend,
     CacheDtype,
     ChatRequest,
@@ -74,6 +76,8 @@ class Chats:
         Setting `cancel`, or closing this generator, ends the answer at the next step; one that has begun still gives
         its result. Raises EngineError.
         """
+        if request.backend == INTERPRETER and (request.max_tokens or INTERPRETER_TOKENS + 1) > INTERPRETER_TOKENS:
+            yield Progress(what=INTERPRETER_NOTE)
         for event in self._events(request, request.backend, cancel, request.cache_dtype):
             if isinstance(event, Answered):
                 assert isinstance(event.result, ChatResult)

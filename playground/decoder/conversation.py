@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from playground.decoder.cache import CachedSequence
-from playground.decoder.sampler import Sampling
+from playground.decoder.sampler import Chance, Sampling
+
+Table = tuple[tuple[str, str], ...]  # (group of operations, who does it), sorted by group
+WRITES_NOTHING = ("sampling", "state")  # groups on which no key or value depends
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,9 @@ class Conversation:
 
     "stop" the model ended it, "length" max_tokens, "context" the context is full, "cache" no page for it alone,
     "cancelled". fresh: it computes its prefix anew, since no page was left to copy a shared one to. step: tokens
-    drawn so far. Times are seconds of time.perf_counter.
+    drawn so far. table: what others do here than in the rest of the batch. forced: tokens that are taken in turn
+    whatever is drawn. watch: hears of each token (the conversation, what was drawn, the logits [vocab]) before it is
+    taken. Times are seconds of time.perf_counter.
     """
 
     number: int
@@ -40,6 +48,9 @@ class Conversation:
     limits: Limits
     owner: str
     submitted: float
+    table: Table = ()
+    forced: Sequence[int] | None = None
+    watch: Callable[[Conversation, int, torch.Tensor], None] | None = None
     answer: list[int] = field(default_factory=list)
     hold: CachedSequence | None = None
     finish: str | None = None
@@ -56,6 +67,16 @@ class Conversation:
         return len(self.answer)
 
     @property
+    def looked_at(self) -> bool:
+        """Whether someone wants to see its logits."""
+        return self.limits.alternatives or self.watch is not None
+
+    @property
+    def space(self) -> Table:
+        """Whose keys and values it may read: those of conversations that compute theirs alike."""
+        return tuple(entry for entry in self.table if entry[0] not in WRITES_NOTHING)
+
+    @property
     def held(self) -> CachedSequence:
         """Its hold, where it must have one."""
         assert self.hold is not None
@@ -69,13 +90,13 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A new token, or the end. alternatives: (token, probability), the likeliest first, where asked for."""
+    """A new token, or the end. chance: of the token; alternatives: the likeliest first; both where asked for."""
 
     conversation: Conversation
     token: int | None = None
     finish: str | None = None
-    probability: float | None = None
-    alternatives: tuple[tuple[int, float], ...] = ()
+    chance: Chance | None = None
+    alternatives: tuple[Chance, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,3 +107,18 @@ class StepTime:
     tokens: int
     at: float
     seconds: float
+
+
+def by_table(conversations: Sequence[Conversation]) -> list[list[Conversation]]:
+    """Those that run on the same kernels together; whoever has a table of its own after the rest."""
+    groups: dict[Table, list[Conversation]] = {}
+    for conversation in conversations:
+        groups.setdefault(conversation.table, []).append(conversation)
+    return [groups[table] for table in sorted(groups)]
+
+
+def shortened(tokens: list[int], keep: int, max_context: int) -> list[int]:
+    """The first `keep` tokens and the newer half of what a context of `max_context` holds besides."""
+    keep = min(keep, max_context // 2)
+    newest = max(1, (max_context - keep) // 2)
+    return tokens[:keep] + tokens[keep:][-newest:]

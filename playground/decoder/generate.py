@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,16 +13,25 @@ from pathlib import Path
 import torch
 
 from playground.decoder import fetch, launches, stats
+from playground.decoder.answer import Answer
 from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
 from playground.decoder.config import DecoderConfig, ModelError, read_config
 from playground.decoder.conversation import Conversation, Emitted, Limits
-from playground.decoder.messages import Alternative, ChatRequest, ChatResult, ChatToken, ModelFacts, WarmResult
+from playground.decoder.messages import (
+    INTERPRETER_NOTE,
+    INTERPRETER_TOKENS,
+    ChatRequest,
+    ChatResult,
+    ChatToken,
+    ModelFacts,
+    WarmResult,
+)
 from playground.decoder.model import Model
 from playground.decoder.ops import GROUPS
 from playground.decoder.runner import Runner
 from playground.decoder.sampler import Sampling
-from playground.decoder.tokenizer import ChatTokenizer, Detokenizer
+from playground.decoder.tokenizer import ChatTokenizer
 from playground.decoder.weights import load_weights
 from playground.engine import execute, interpreter
 from playground.engine.job import Job
@@ -95,11 +103,23 @@ class Decoder:
     def submit(self, request: ChatRequest) -> Answer:
         """Put a request in the queue; `step` brings its tokens. Raises ModelError."""
         messages = [message.model_dump() for message in request.messages]
+        self.allow(request.table)
         tokens = self.tokenizer.encode_chat(messages)
         sampling = Sampling(request.temperature, request.top_k, request.top_p, request.seed)
         keep = len(self.tokenizer.encode_chat(messages[:1], False)) if messages[0]["role"] == "system" else 0
-        limits = Limits(request.max_tokens, request.full, keep, request.cache, request.alternatives)
-        return Answer(self, request, self.batch.submit(tokens, sampling, limits, request.owner))
+        most, notes = _at_most(request.max_tokens)
+        limits = Limits(most, request.full, keep, request.cache, request.alternatives)
+        return Answer(self, request, self.batch.submit(tokens, sampling, limits, request.owner, request.table), notes)
+
+    def allow(self, table: Mapping[str, str]) -> None:
+        """Make the process ready for what a table asks for. Raises ModelError for what cannot be swapped here."""
+        for group in table:
+            if group not in GROUPS:
+                raise ModelError(f"there is no group of operations named {group!r}; there are {', '.join(GROUPS)}")
+        if launches.INTERPRETED and table.get("linear") == "triton":
+            raise ModelError("in the interpreter linear layers stay PyTorch's: numpy takes minutes for one token")
+        if "triton" in table.values():
+            _wake(replace(self.setup, backend="triton"))
 
     def step(self) -> list[Emitted]:
         """One step of the batch. Gradients are never wanted here."""
@@ -154,60 +174,16 @@ class Decoder:
             dtype=str(weights.embedding.dtype).removeprefix("torch."),
             cache_dtype=str(model.store.keys.dtype).removeprefix("torch."),
         )
-        table = dict(self.batch.runner.table)
+        table = dict(self.batch.table)
         return WarmResult(seconds=seconds, model=shape, backend=self.backend(), table=table, source=self.source())
 
-    def backend(self) -> str:
+    def backend(self, conversation: Conversation | None = None) -> str:
         """Which backend runs now: "torch", "interpreter", "triton", or "mixed" where kernels have been swapped."""
-        table = self.batch.runner.table
+        table = self.batch.table_of(conversation) if conversation else self.batch.table
         for name in ("torch", "interpreter" if launches.INTERPRETED else "triton"):
             if table == backend_table(name):
                 return name
         return "mixed"
-
-
-class Answer:
-    """An answer on its way: turns the batch's tokens into text."""
-
-    def __init__(self, decoder: Decoder, request: ChatRequest, conversation: Conversation):
-        self.conversation = conversation
-        self._decoder = decoder
-        self._request = request
-        self._detokenizer = Detokenizer(decoder.tokenizer)
-        self._text: list[str] = []
-
-    def token(self, event: Emitted) -> ChatToken:
-        """What one token adds to the text."""
-        assert event.token is not None
-        piece = self._decoder.tokenizer.piece
-        text = self._detokenizer.push(event.token)
-        self._text.append(text)
-        others = tuple(Alternative(id=i, text=piece(i), probability=p) for i, p in event.alternatives)
-        return ChatToken(id=event.token, text=text, probability=event.probability, alternatives=others)
-
-    def result(self) -> ChatResult:
-        """After the end. Characters that were never completed are given out as U+FFFD."""
-        conversation, decoder = self.conversation, self._decoder
-        self._text.append(self._detokenizer.flush())
-        now, began = time.perf_counter(), conversation.submitted
-        first = conversation.first_token or now
-        model = decoder.batch.runner.model
-        held = len(conversation.tokens) - bool(conversation.answer)  # the last token drawn was never read
-        return ChatResult(
-            text="".join(self._text),
-            ids=tuple(conversation.answer),
-            prompt_tokens=conversation.prompt_tokens,
-            reused_tokens=conversation.reused,
-            tokens_per_second=stats.speed(conversation.step - 1, conversation.first_token, conversation.last_token),
-            first_token_ms=1e3 * (first - began),
-            seconds=(conversation.last_token or now) - began,
-            finish=conversation.finish,  # type: ignore[arg-type]
-            kv_cache=stats.kv_stats(model, decoder.batch.pool.view(), held),
-            backend=decoder.backend(),
-            model=decoder.config.name,
-            seed=self._request.seed,
-            source=decoder.source(),
-        )
 
 
 def backend_table(backend: str) -> dict[str, str]:
@@ -218,6 +194,13 @@ def backend_table(backend: str) -> dict[str, str]:
     """
     table = dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
     return table | {"linear": "torch"} if launches.INTERPRETED else table
+
+
+def _at_most(max_tokens: int | None) -> tuple[int | None, list[str]]:
+    """The most tokens of an answer here, and what is to be said where that is less than was asked for."""
+    if not launches.INTERPRETED or (max_tokens is not None and max_tokens <= INTERPRETER_TOKENS):
+        return max_tokens, []
+    return INTERPRETER_TOKENS, [INTERPRETER_NOTE]
 
 
 def _settled(setup: Setup) -> Setup:

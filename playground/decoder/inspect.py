@@ -1,4 +1,4 @@
-"""Looks into a running conversation without changing it: where its last token attends, what a swapped kernel changes.
+"""Looks into a running conversation and changes nothing: where its last token attends, what a swapped kernel changes.
 
 Both repeat the reading of the last token whose keys are in the cache. The attention's weights are computed in
 PyTorch from the queries and the cached keys; the kernels never write them out.
@@ -6,7 +6,6 @@ PyTorch from the queries and the cached keys; the kernels never write them out.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,9 @@ from typing import Any
 import torch
 
 from playground.decoder.batch import Batch
+from playground.decoder.config import DecoderConfig, ModelError
 from playground.decoder.conversation import Conversation
+from playground.decoder.looks import AttentionRequest, AttentionResult
 from playground.decoder.model import ForwardInputs, Model
 from playground.decoder.ops import OPS, gather
 from playground.decoder.runner import Row
@@ -31,7 +32,7 @@ class EagerOps:
     def begin_layer(self, index: int, *keep: torch.Tensor) -> None:
         """Nothing is used again here, so nothing is given back."""
 
-    def __call__(self, name: str, **inputs: Any) -> Any:
+    def __call__(self, name: str, box: str = "", **inputs: Any) -> Any:
         op = OPS[name]
         if op.group == "cache_write":
             return None
@@ -82,6 +83,32 @@ def attention_mass(model: Model, conversation: Conversation) -> torch.Tensor:
     return torch.stack(rows)
 
 
+def need_layers(config: DecoderConfig, request: AttentionRequest) -> None:
+    """Raises ModelError for layers and heads that the model does not have."""
+    for name, asked, count in (("layer", request.layers, config.layers), ("head", request.heads, config.heads)):
+        for index in asked or ():
+            if not 0 <= index < count:
+                raise ModelError(f"{name} is {index}; {config.name} has {name}s 0 to {count - 1}")
+
+
+def attention(model: Model, conversation: Conversation, request: AttentionRequest) -> AttentionResult:
+    """`attention_mass` of the layers and heads that are asked for. Raises ModelError and LookupError."""
+    config = model.config
+    need_layers(config, request)
+    layers = request.layers if request.layers is not None else tuple(range(config.layers))
+    heads = request.heads if request.heads is not None else tuple(range(config.heads))
+    mass = attention_mass(model, conversation)[list(layers)][:, list(heads)]
+    return AttentionResult(
+        owner=request.owner,
+        tokens=conversation.held.length,
+        pages=tuple(page.id for page in conversation.held.pages[: mass.shape[2]]),
+        mass=tuple(tuple(tuple(head) for head in layer) for layer in mass.tolist()),
+        layers=layers,
+        heads=heads,
+        mean=tuple(mass.mean((0, 1)).tolist()),
+    )
+
+
 def _mass(model: Model, layer: int, q: torch.Tensor, pages: torch.Tensor, length: int) -> torch.Tensor:
     """[heads, pages] of one layer. q [heads, head_dim]."""
     cache, config = model.layer_cache(layer), model.config
@@ -110,38 +137,23 @@ def compare(batch: Batch, conversation: Conversation, table: Mapping[str, str]) 
     What is in flight is to be looked at first (`batch.drain`). Raises LookupError.
     """
     row = _reread(conversation)
-    runner, before = batch.runner, dict(batch.runner.table)
+    runner, before = batch.runner, batch.table_of(conversation)
     seen = []
     # The last run is again the first table's, so the cache is left as it was.
     for choice in (before, {**before, **table}, before):
-        batch.swap(choice)
+        runner.swap(choice)
         runner.prepare(1)
         runner.rows.load([row])
-        seen.append(runner.decode(1)["logits"][0].double())
-    mine, other = (logits.log_softmax(-1) for logits in seen[:2])
-    return Difference(
-        largest=float((seen[0] - seen[1]).abs().max()),
-        kl=float((mine.exp() * (mine - other)).sum()),
-        ids=(int(mine.argmax()), int(other.argmax())),
-    )
+        seen.append(runner.decode(1)["logits"][0].clone())
+    batch.reload()
+    return difference(*seen[:2])
 
 
-@torch.no_grad()
-def profile(batch: Batch, rows: int | None = None) -> tuple[int, dict[str, float], float]:
-    """(rows, seconds of a step by kernel, seconds of an undivided step); rows that nobody has are padding.
-
-    What is in flight is to be looked at first (`batch.drain`).
-    """
-    runner = batch.runner
-    count = min(rows or max(1, len(batch.decoding)), batch.max_batch)
-    live = [_reread(c) for c in batch.decoding][:count]
-    batch.swap({})  # the next step loads its rows anew
-    runner.prepare(count)
-    times = []
-    for _ in range(3):
-        runner.rows.load(live)
-        began = time.perf_counter()
-        runner.decode(count)["ids"].tolist()
-        times.append(time.perf_counter() - began)
-    runner.rows.load(live)
-    return count, runner.decode_program(count).profile(), min(times)
+def difference(mine: torch.Tensor, other: torch.Tensor) -> Difference:
+    """Of two rows of logits [vocab]."""
+    mine, other = mine.double(), other.double()
+    largest = float((mine - other).abs().max())
+    ids = (int(mine.argmax()), int(other.argmax()))
+    mine, other = mine.log_softmax(-1), other.log_softmax(-1)
+    kl = float((mine.exp() * (mine - other)).sum())
+    return Difference(largest, 0.0 if kl < 0 else kl, ids)  # rounding alone makes it negative

@@ -22,6 +22,10 @@ SWAPS = {
     "sampling": "sampling",
 }  # fmt: skip
 INTERPRETER_TOKENS = 32  # the most of one answer there: at 3 to 4 a second nobody waits for more
+INTERPRETER_NOTE = (
+    "the interpreter steps through every kernel in numpy, 3 to 4 tokens a second: "
+    f"an answer there ends after {INTERPRETER_TOKENS} tokens"
+)
 REPLAYED_TOKENS = 256  # the most steps of one comparison
 
 

@@ -68,19 +68,19 @@ class Model:
         for index, layer in enumerate(weights.layers):
             ops.begin_layer(index, x, residual)
             if h is None:
-                h = ops("rms_norm", x=x, weight=layer.attn_norm, eps=config.rms_eps)
+                h = ops("rms_norm", box="attn_norm", x=x, weight=layer.attn_norm, eps=config.rms_eps)
             else:
-                h, residual = self._add_norm(ops, x, residual, layer.attn_norm)
+                h, residual = self._add_norm(ops, "attn_norm", x, residual, layer.attn_norm)
             x = self._attention(ops, batch, index, layer, h)
-            h, residual = self._add_norm(ops, x, residual, layer.ffn_norm)
-            gate_up = ops("linear", x=h, weight=layer.gate_up)
-            h = ops("silu_mul", gate=gate_up[:, : config.ffn], up=gate_up[:, config.ffn :])
-            x = ops("linear", x=h, weight=layer.down)
+            h, residual = self._add_norm(ops, "ffn_norm", x, residual, layer.ffn_norm)
+            gate_up = ops("linear", box="gate_up", x=h, weight=layer.gate_up)
+            h = ops("silu_mul", box="activation", gate=gate_up[:, : config.ffn], up=gate_up[:, config.ffn :])
+            x = ops("linear", box="down", x=h, weight=layer.down)
         ops.begin_layer(-1, x, residual)
         if batch.rows is not None:
-            x, residual = (ops("embedding", ids=batch.rows, table=t) for t in (x, residual))
-        h, _ = self._add_norm(ops, x, residual, weights.norm)
-        return ops("linear", x=h, weight=weights.head)
+            x, residual = (ops("embedding", box="last_rows", ids=batch.rows, table=t) for t in (x, residual))
+        h, _ = self._add_norm(ops, "norm", x, residual, weights.norm)
+        return ops("linear", box="head", x=h, weight=weights.head)
 
     def _fuses(self, batch: ForwardInputs) -> bool:
         """Whether the fused kernels do this step: one sequence, and a plain Llama that fits their blocks."""
@@ -104,18 +104,23 @@ class Model:
         where |= {"heads": self.config.heads, "scale": self.config.head_dim**-0.5}
         for index, layer in enumerate(weights.layers):
             ops.begin_layer(index, residual)
-            qkv = ops("norm_linear", x=residual, norm=layer.attn_norm, weight=layer.qkv, eps=eps)
-            attended = ops("attend", qkv=qkv, **self.layer_cache(index), **where)
-            ops("linear_add", x=attended, weight=layer.o, residual=residual)
-            h = ops("norm_linear_silu", x=residual, norm=layer.ffn_norm, weight=layer.gate_up, eps=eps)
-            ops("linear_add", x=h, weight=layer.down, residual=residual)
+            qkv = ops("norm_linear", box="attn_norm+qkv", x=residual, norm=layer.attn_norm, weight=layer.qkv, eps=eps)
+            attended = ops("attend", box="rope+cache_write+attention", qkv=qkv, **self.layer_cache(index), **where)
+            ops("linear_add", box="o", x=attended, weight=layer.o, residual=residual)
+            mlp: dict[str, Any] = {
+                "box": "ffn_norm+gate_up+activation",
+                "norm": layer.ffn_norm,
+                "weight": layer.gate_up,
+            }
+            h = ops("norm_linear_silu", x=residual, eps=eps, **mlp)
+            ops("linear_add", box="down", x=h, weight=layer.down, residual=residual)
         ops.begin_layer(-1, residual)
-        return ops("norm_linear", x=residual, norm=weights.norm, weight=weights.head, eps=eps)
+        return ops("norm_linear", box="norm+head", x=residual, norm=weights.norm, weight=weights.head, eps=eps)
 
     def _add_norm(
-        self, ops: Recorder, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
+        self, ops: Recorder, box: str, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return ops("add_rms_norm", x=x, residual=residual, weight=weight, eps=self.config.rms_eps)
+        return ops("add_rms_norm", box=box, x=x, residual=residual, weight=weight, eps=self.config.rms_eps)
 
     def _attention(
         self, ops: Recorder, batch: ForwardInputs, index: int, layer: LayerWeights, h: torch.Tensor
@@ -123,14 +128,14 @@ class Model:
         q, k, v = self._project(ops, layer, h)
         q, k = ops("rope", q=q, k=k, cos=self.cos, sin=self.sin, positions=batch.positions)
         cache = self.layer_cache(index)
-        ops("kv_cache_write", k=k, v=v, slots=batch.slots, **cache)
+        ops("kv_cache_write", box="cache_write", k=k, v=v, slots=batch.slots, **cache)
         paged = {**cache, "block_table": batch.block_table, "lengths": batch.lengths}
         paged["scale"] = self.config.head_dim**-0.5
         if batch.q_starts is None:
-            attended = ops("decode_attention", q=q, **paged)
+            attended = ops("decode_attention", box="attention", q=q, **paged)
         else:
-            attended = ops("prefill_attention", q=q, q_starts=batch.q_starts, **paged)
-        return ops("linear", x=attended.flatten(1), weight=layer.o, **_bias(layer.o_bias))
+            attended = ops("prefill_attention", box="attention", q=q, q_starts=batch.q_starts, **paged)
+        return ops("linear", box="o", x=attended.flatten(1), weight=layer.o, **_bias(layer.o_bias))
 
     def _project(
         self, ops: Recorder, layer: LayerWeights, h: torch.Tensor
@@ -138,18 +143,18 @@ class Model:
         config, head_dim = self.config, self.config.head_dim
         counts = [config.heads, config.kv_heads, config.kv_heads]
         if layer.q_norm is None or layer.k_norm is None:
-            qkv = ops("linear", x=h, weight=layer.qkv, **_bias(layer.qkv_bias))
+            qkv = ops("linear", box="qkv", x=h, weight=layer.qkv, **_bias(layer.qkv_bias))
             q, k, v = qkv.view(h.shape[0], -1, head_dim).split(counts, dim=1)
             return q, k, v
         # A norm of q and k takes rows that lie one behind the other, so each gets a product of its own.
         rows = [count * head_dim for count in counts]
         biases = [None] * 3 if layer.qkv_bias is None else layer.qkv_bias.split(rows)
         q, k, v = (
-            ops("linear", x=h, weight=weight, **_bias(bias)).view(h.shape[0], -1, head_dim)
+            ops("linear", box="qkv", x=h, weight=weight, **_bias(bias)).view(h.shape[0], -1, head_dim)
             for weight, bias in zip(layer.qkv.split(rows), biases, strict=True)
         )
-        q = ops("rms_norm", x=q, weight=layer.q_norm, eps=config.rms_eps)
-        k = ops("rms_norm", x=k, weight=layer.k_norm, eps=config.rms_eps)
+        q = ops("rms_norm", box="q_norm", x=q, weight=layer.q_norm, eps=config.rms_eps)
+        k = ops("rms_norm", box="k_norm", x=k, weight=layer.k_norm, eps=config.rms_eps)
         return q, k, v
 
     def layer_cache(self, index: int) -> dict[str, Any]:

@@ -11,7 +11,6 @@ holds until the next program of that arena runs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -60,7 +59,10 @@ class Arena:
 
 @dataclass(frozen=True)
 class Call:
-    """One step of a program. group: what a person can swap; layer: -1 outside the blocks; name: for profiles."""
+    """One step of a program. group: what a person can swap; layer: -1 outside the blocks; name: for profiles.
+
+    box: its place in the decoder block; inputs and outputs: the operation's own, which several launches may share.
+    """
 
     op: str
     group: str
@@ -69,6 +71,9 @@ class Call:
     name: str
     run: Callable[[], Any]
     launch: Launch | None = None
+    box: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -93,18 +98,6 @@ class Program:
     def capturable(self) -> bool:
         """Whether a CUDA graph can hold it: some of PyTorch's calls read a length on the host."""
         return all(call.provider == "triton" or OPS[call.op].capturable for call in self.calls)
-
-    def profile(self) -> dict[str, float]:
-        """Seconds by kernel name of one run, each call timed by itself."""
-        spent: dict[str, float] = {}
-        wait = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
-        for call in self.calls:
-            wait()
-            began = time.perf_counter()
-            call.run()
-            wait()
-            spent[call.name] = spent.get(call.name, 0.0) + time.perf_counter() - began
-        return spent
 
 
 class Recorder:
@@ -133,15 +126,16 @@ class Recorder:
                 self._arena.give(slab)
         self._live = [slab for slab in self._live if _storage(slab) in kept]
 
-    def __call__(self, name: str, **inputs: Any) -> Any:
-        """Record operation `name`; returns its output, or several as a tuple."""
+    def __call__(self, name: str, box: str = "", **inputs: Any) -> Any:
+        """Record operation `name`; returns its output, or several as a tuple. box: its place in the block."""
         op = OPS[name]
         out = {key: self._buffer(*like) for key, like in op.outputs(inputs).items()}
         if op.torch is None or self._table[op.group] == "triton":
-            self._record_triton(op, inputs, out)
+            self._record_triton(op, box or name, inputs, out)
         else:
             run = _bind(op.torch, out, inputs)
-            self.program.calls.append(Call(name, op.group, self._layer, "torch", f"torch {name}", run))
+            call = Call(name, op.group, self._layer, "torch", f"torch {name}", run, None, box or name, inputs, out)
+            self.program.calls.append(call)
         made = tuple(out.values())
         return made[0] if len(made) == 1 else made or None
 
@@ -150,7 +144,7 @@ class Recorder:
         self._live.append(slab)
         return buffer
 
-    def _record_triton(self, op: Op, inputs: Mapping[str, Any], out: Mapping[str, torch.Tensor]) -> None:
+    def _record_triton(self, op: Op, box: str, inputs: Mapping[str, Any], out: Mapping[str, torch.Tensor]) -> None:
         plan = op.plan(inputs, self._target)
         _check_reads(op.name, inputs, plan)
         swap = {_storage(plan.outputs[key]): (plan.outputs[key], buffer) for key, buffer in out.items()}
@@ -160,7 +154,8 @@ class Recorder:
             if prod(bound.grid):
                 name = getattr(bound.kernel, "__name__", op.name)
                 run = _launcher(bound)
-                self.program.calls.append(Call(op.name, op.group, self._layer, "triton", name, run, bound))
+                call = Call(op.name, op.group, self._layer, "triton", name, run, bound, box, inputs, out)
+                self.program.calls.append(call)
 
     def _shared_scratch(
         self, op: str, inputs: Mapping[str, Any], plan: Plan, out: Mapping[int, Any]
@@ -188,7 +183,7 @@ def _launcher(launch: Launch) -> Callable[[], Any]:
     start, config = launch.kernel[launch.grid], launch.config
     arguments = {**launch.args, **config.meta}
     if launches.INTERPRETED or _is_on_gpu(launch):
-        arguments |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        arguments |= launch.options
         return lambda: start(**arguments)
     # The native path reads arguments by position fastest, and has no warps.
     ordered = tuple(arguments[name] for name in launch.kernel.arg_names)

@@ -153,12 +153,19 @@ class Runner:
     def _record_decode(self, ops: Recorder, count: int) -> None:
         rows = self.rows
         table, positions = rows.block_table[:count], rows.positions[:count]
-        ops("find_slots", positions=positions, block_table=table, slots=rows.slots[:count], page_size=self.page_size)
+        ops(
+            "find_slots",
+            box="state",
+            positions=positions,
+            block_table=table,
+            slots=rows.slots[:count],
+            page_size=self.page_size,
+        )
         batch = ForwardInputs(rows.ids[:count], positions, rows.slots[:count], table, rows.lengths[:count])
         logits = self.model.forward(ops, batch)
-        ids = ops("sample", logits=logits, **rows.options(count))
+        ids = ops("sample", box="sampling", logits=logits, **rows.options(count))
         state = {"positions": positions, "lengths": rows.lengths[:count], "step": rows.step[:count]}
-        ops("advance", sampled=ids, ids=rows.ids[:count], **state)
+        ops("advance", box="state", sampled=ids, ids=rows.ids[:count], **state)
         ops.program.outputs = {"ids": ids, "logits": logits}
 
     # Prefill
@@ -203,7 +210,7 @@ class Runner:
             rows=self._last[:count],
         )
         logits = self.model.forward(ops, batch)
-        ids = ops("sample", logits=logits, **rows.options(count))
+        ids = ops("sample", box="sampling", logits=logits, **rows.options(count))
         ops.program.outputs = {"ids": ids, "logits": logits}
 
     # Programs

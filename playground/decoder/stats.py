@@ -127,5 +127,5 @@ def chat_stats(batch: Batch, meter: Meter) -> ChatStats:
         kv=kv,
         map=page_map(view),
         conversations=tuple(conversation_stats(c, state) for state, group in states for c in group),
-        table=dict(batch.runner.table),
+        table=dict(batch.table),
     )

@@ -1,8 +1,7 @@
 """The chat worker: `python -m playground.decoder.worker --device cpu --pipes R W`.
 
-One process for each device. It loads a model, then serves any number of conversations over one batch: it reads
-requests, cancels and pauses between two steps, and sends tokens as they come and figures ten times a second. As in
-every worker, what libraries print goes to stderr and can break nothing.
+One process for each device, backend and cache dtype. It loads a model, then serves any number of conversations over
+one batch (server.py). As in every worker, what libraries print goes to stderr and can break nothing.
 """
 
 from __future__ import annotations
@@ -13,158 +12,14 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping
 
-from playground.decoder import inspect, stats
 from playground.decoder.config import ModelError
-from playground.decoder.conversation import Conversation, Emitted
-from playground.decoder.generate import Answer, Decoder, Setup
-from playground.decoder.looks import AttentionRequest, AttentionResult, CompareRequest, CompareResult, ProfileResult
-from playground.decoder.messages import ChatRequest, SwapRequest, SwapResult, WarmRequest
-from playground.decoder.ops import GROUPS
-from playground.decoder.protocol import (
-    Answered,
-    Ask,
-    ChatAnyResult,
-    Loading,
-    Pause,
-    Paused,
-    Refused,
-    Resume,
-    Stats,
-    ToChat,
-    Token,
-    to_chat,
-)
+from playground.decoder.generate import Decoder, Setup
+from playground.decoder.protocol import Loading, Refused, ToChat, to_chat
+from playground.decoder.server import Server
 from playground.engine import worker as common
 from playground.engine.messages import Failure
-from playground.engine.protocol import Cancel, ProtocolError, Ready, Sender, receive
-
-STATS_SECONDS = 0.1
-IDLE_SECONDS = 1.0  # between two looks at nothing, so that a worker at rest costs nothing
-
-
-class Server:
-    """Serves one decoder. `inbox` is filled by the thread that listens to the pipe."""
-
-    def __init__(self, decoder: Decoder, sender: Sender, inbox: queue.SimpleQueue[ToChat], ready_seconds: float = 0.0):
-        self._decoder = decoder
-        self._ready_seconds = ready_seconds
-        self._batch = decoder.batch
-        self._sender = sender
-        self._inbox = inbox
-        self._answers: dict[Conversation, tuple[int, Answer]] = {}
-        self._paused = False
-        self._stats_at = 0.0
-
-    def serve(self) -> None:
-        """For ever; the process ends with its parent."""
-        while True:
-            self._listen()
-            if not self._paused and not self._batch.idle:
-                self._give_out(self._decoder.step())
-            self._send_stats()
-
-    # What comes in
-
-    def _listen(self) -> None:
-        """Everything that waits; at rest, or paused, until something comes."""
-        resting = self._paused or self._batch.idle
-        while True:
-            try:
-                message = self._inbox.get(timeout=IDLE_SECONDS) if resting else self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            self._take(message)
-            resting = False
-
-    def _take(self, message: ToChat) -> None:
-        if isinstance(message, Cancel):
-            for conversation, (id, _) in self._answers.items():
-                if id == message.id:
-                    self._batch.cancel(conversation)
-        elif isinstance(message, Pause):
-            self._drain()
-            self._paused = True
-            self._sender.send(Paused())
-        elif isinstance(message, Resume):
-            self._paused = False
-        else:
-            self._ask(message)
-
-    def _ask(self, ask: Ask) -> None:
-        try:
-            if isinstance(ask.request, ChatRequest):
-                answer = self._decoder.submit(ask.request)
-                self._answers[answer.conversation] = (ask.id, answer)
-            else:
-                self._sender.send(Answered(id=ask.id, result=self._look(ask)))
-        except (ModelError, LookupError) as error:
-            failure = Failure(kind="input", message=common.one_line(str(error)))
-            self._sender.send(Refused(id=ask.id, failure=failure))
-
-    def _look(self, ask: Ask) -> ChatAnyResult:
-        request = ask.request
-        if isinstance(request, WarmRequest):
-            return self._decoder.facts(self._ready_seconds)
-        if isinstance(request, SwapRequest):
-            _need_groups(request.table)
-            self._batch.swap(request.table)
-            return SwapResult(table=dict(self._batch.runner.table))
-        self._drain()
-        if isinstance(request, AttentionRequest):
-            conversation = self._find(request.owner)
-            mass = inspect.attention_mass(self._batch.runner.model, conversation)
-            pages = tuple(page.id for page in conversation.held.pages[: mass.shape[2]])
-            rows = tuple(tuple(tuple(head) for head in layer) for layer in mass.tolist())
-            return AttentionResult(owner=request.owner, tokens=conversation.held.length, pages=pages, mass=rows)
-        if isinstance(request, CompareRequest):
-            _need_groups(request.table)
-            found = inspect.compare(self._batch, self._find(request.owner), request.table)
-            piece = self._decoder.tokenizer.piece
-            text = (piece(found.ids[0]), piece(found.ids[1]))
-            return CompareResult(owner=request.owner, largest=found.largest, kl=found.kl, ids=found.ids, text=text)
-        count, kernels, whole = inspect.profile(self._batch, request.batch)  # type: ignore[union-attr]
-        return ProfileResult(batch=count, kernels=kernels, step_seconds=whole, source=self._decoder.source())
-
-    def _find(self, owner: str) -> Conversation:
-        for conversation in self._batch.active:
-            if conversation.owner == owner:
-                return conversation
-        raise LookupError(f"no conversation of {owner!r} is running now")
-
-    def _drain(self) -> None:
-        self._give_out(self._batch.drain())
-
-    # What goes out
-
-    def _give_out(self, events: list[Emitted]) -> None:
-        for event in events:
-            id, answer = self._answers[event.conversation]
-            if event.token is not None:
-                self._sender.send(Token(id=id, token=answer.token(event)))
-            if event.finish:
-                del self._answers[event.conversation]
-                self._sender.send(self._end(id, answer))
-
-    def _end(self, id: int, answer: Answer) -> Answered | Refused:
-        """A cancelled answer that has begun is an answer too."""
-        if answer.conversation.finish == "cancelled" and not answer.conversation.answer:
-            return Refused(id=id, failure=Failure(kind="cancelled", message="stopped before its first token"))
-        return Answered(id=id, result=answer.result())
-
-    def _send_stats(self) -> None:
-        """While it works, and once when it comes to rest."""
-        now = time.monotonic()
-        if now - self._stats_at >= STATS_SECONDS or self._batch.idle:
-            self._stats_at = now
-            self._sender.send(Stats(stats=stats.chat_stats(self._batch, self._decoder.meter)))
-
-
-def _need_groups(table: Mapping[str, str]) -> None:
-    for group in table:
-        if group not in GROUPS:
-            raise ModelError(f"there is no group of operations named {group!r}; there are {', '.join(GROUPS)}")
+from playground.engine.protocol import ProtocolError, Ready, Sender, receive
 
 
 def _listen(fd: int, inbox: queue.SimpleQueue[ToChat]) -> None:

@@ -157,8 +157,9 @@ def test_alternatives_are_the_softmax_of_the_logits(ahead):
     tokens = list(text)
     for event in emitted:
         chances = tiny.expected_logits(tokens)[-1].softmax(-1)
-        assert event.probability == pytest.approx(float(chances[event.token]), rel=1e-4)
-        assert [i for i, _ in event.alternatives] == chances.topk(5).indices.tolist()
+        assert event.chance.own == pytest.approx(float(chances[event.token]), rel=1e-4)
+        assert event.chance == event.alternatives[0] and event.chance.drawn == 1
+        assert [chance.token for chance in event.alternatives] == chances.topk(5).indices.tolist()
         tokens.append(event.token)
 
 

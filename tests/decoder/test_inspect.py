@@ -3,10 +3,14 @@
 import pytest
 import torch
 
-from playground.decoder import inspect, stats
+from playground.decoder import inspect, profile, stats
 from playground.decoder.conversation import Limits
+from playground.decoder.looks import ProfileRequest
+from playground.engine.messages import Source
 from tests.decoder import tiny
 from tests.decoder.test_batch import prompt
+
+HERE = Source(kind="measured", device="this CPU", date="2026-01-02T03:04:05", versions={})
 
 
 @pytest.fixture
@@ -34,7 +38,7 @@ def test_attention_mass_is_the_softmax_summed_over_pages(running):
 def test_looking_changes_no_token(running):
     batch, conversation = running
     inspect.attention_mass(batch.runner.model, conversation)
-    inspect.profile(batch)
+    profile.profile(batch, ProfileRequest(), HERE)
     same = inspect.compare(batch, conversation, {"norm": "torch"})
     assert same.largest == 0 and same.kl == 0 and same.ids[0] == same.ids[1]
     tiny.finish(batch)
@@ -49,9 +53,11 @@ def test_nothing_to_look_at_is_said():
 
 def test_a_profile_accounts_for_every_operation(running):
     batch, _ = running
-    rows, kernels, whole = inspect.profile(batch)
-    assert rows == 1 and whole > 0
-    assert {"torch linear", "torch decode_attention", "torch rope", "torch sample"} <= kernels.keys()
+    found = profile.profile(batch, ProfileRequest(context=20), HERE)
+    assert (found.batch, found.context) == (1, 20) and found.step_seconds > 0
+    assert {"torch linear", "torch decode_attention", "torch rope", "torch sample"} <= found.kernels.keys()
+    assert sum(box.seconds for box in found.boxes) == pytest.approx(sum(found.kernels.values()))
+    assert sum(box.share for box in found.boxes) == pytest.approx(1)
 
 
 def test_the_cache_equation_is_filled_in(running):

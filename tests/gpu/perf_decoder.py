@@ -16,15 +16,17 @@ from statistics import median
 import torch
 
 from playground import native
-from playground.decoder import stats
+from playground.decoder import profile, stats
 from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
 from playground.decoder.config import DecoderConfig
 from playground.decoder.conversation import Limits
 from playground.decoder.generate import CACHE_DTYPES, DTYPES, backend_table
+from playground.decoder.looks import ProfileRequest
 from playground.decoder.model import Model
 from playground.decoder.runner import Runner
 from playground.decoder.weights import LayerWeights, Weights
+from playground.engine.messages import Source
 
 SHAPES = {
     "smollm2-135m": DecoderConfig("smollm2-135m", 49_152, 576, 30, 9, 3, 64, 1536, 8192, 1e-5, 100_000.0),
@@ -119,15 +121,12 @@ def decode(batch: Batch, arguments: argparse.Namespace) -> None:
         ready.run()
     wait()
     say("replay", batch=1, ms=1e3 * (time.perf_counter() - began) / 50, calls=len(ready.program.calls))
-    batch.swap({})
+    batch.reload()
     batch.step()
-    from playground.decoder import inspect
-
     batch.drain()
-    _, kernels, _ = inspect.profile(batch, 1)
-    say(
-        "profile", note="each call timed by itself, launch included", us={k: round(v * 1e6) for k, v in kernels.items()}
-    )
+    here = Source(kind="measured", device=arguments.device, date="", versions={})
+    found = profile.profile(batch, ProfileRequest(batch=1, context=512), here)
+    say("profile", how=found.how, us={name: round(1e6 * spent, 1) for name, spent in found.kernels.items()})
     ended(batch)
 
 
