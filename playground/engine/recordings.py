@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import io
 import json
 import math
 import re
 import sys
-import tokenize
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +24,7 @@ import kernels
 from kernels.spec import InputError, KernelSpec
 from playground.engine.choose import Chosen
 from playground.engine.messages import BenchResult, Message, ResourcesResult, Roofs, RunResult
+from playground.engine.source import bare
 from playground.engine.sweep_messages import SweepResult
 
 DIGITS = 6  # significant ones, of every figure in a file
@@ -201,7 +200,7 @@ def source_hash(spec: KernelSpec) -> str:
         key = f"{fn.__module__}.{fn.__qualname__}"
         if key in parts:
             continue
-        parts[key] = bare_source(fn)
+        parts[key] = bare(inspect.getsource(fn))
         for name, value in _mentioned(fn):
             inner = _jitted(value) or value
             if inspect.isfunction(inner) and _is_ours(inner):
@@ -235,19 +234,3 @@ def _names(code: CodeType) -> list[str]:
     """The names in a function's code, its lambdas and comprehensions included."""
     inner = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)]
     return [*code.co_names, *inner]
-
-
-def bare_source(fn: Any) -> str:
-    """A function's tokens without comments, docstring and formatting: the same on every Python."""
-    text = inspect.getsource(fn)
-    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
-    marks = {tokenize.NEWLINE: "\n", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
-    parts: list[str] = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in skipped:
-            continue
-        # A string that is a statement of its own is a docstring.
-        alone = token.type == tokenize.STRING and (not parts or parts[-1][-1:] in ("\n", ">", "<"))
-        parts.append("" if alone else marks.get(token.type, token.string + " "))
-        parts = parts if parts[-1] else parts[:-1]
-    return re.sub(r"\n+", "\n", "".join(parts))
