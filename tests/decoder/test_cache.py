@@ -12,7 +12,10 @@ TOKENS = st.lists(st.integers(0, 2), max_size=14)  # few values, so that prefixe
 
 
 class Machine(RuleBasedStateMachine):
-    """`memory` plays the device: what was last written to each slot. A sequence must always read its own tokens."""
+    """`memory` plays the device: what was last written to each slot. A sequence must always read its own tokens.
+
+    Each space writes tokens of its own kind, so a page of another space would be seen.
+    """
 
     def __init__(self):
         super().__init__()
@@ -24,12 +27,12 @@ class Machine(RuleBasedStateMachine):
         for source, target in self.pool.grow(sequence, len(tokens) + ahead):
             self.memory[target * SIZE : (target + 1) * SIZE] = self.memory[source * SIZE : (source + 1) * SIZE]
         for i, token in enumerate(tokens):
-            self.memory[self.pool.slot(sequence, sequence.length + i)] = token
+            self.memory[self.pool.slot(sequence, sequence.length + i)] = (sequence.space, token)
         self.pool.commit(sequence, tokens)
 
-    @rule(tokens=TOKENS, reuse=st.booleans())
-    def join(self, tokens, reuse):
-        sequence = self.pool.open("someone", tokens, reuse)
+    @rule(tokens=TOKENS, reuse=st.booleans(), space=st.sampled_from((None, "other kernels")))
+    def join(self, tokens, reuse, space):
+        sequence = self.pool.open("someone", tokens, reuse, space)
         assert sequence.length <= max(0, len(tokens) - 1)
         self.live[sequence] = tokens[: sequence.length]
         try:
@@ -79,7 +82,9 @@ class Machine(RuleBasedStateMachine):
         self.pool.check()
         for sequence, tokens in self.live.items():
             assert sequence.length == len(tokens)
-            assert [self.memory[self.pool.slot(sequence, i)] for i in range(len(tokens))] == tokens
+            assert [self.memory[self.pool.slot(sequence, i)] for i in range(len(tokens))] == [
+                (sequence.space, token) for token in tokens
+            ]
 
     @invariant()
     def the_pages_add_up(self):
@@ -112,6 +117,18 @@ def test_a_common_system_prompt_is_stored_once():
     assert second.reused == 8 and copies == []
     assert [p.id for p in first.pages[:2]] == [p.id for p in second.pages[:2]]
     assert pool.view().owners[first.pages[0].id] == ["a", "b"]
+
+
+def test_what_other_kernels_wrote_is_not_reused():
+    pool = PagePool(16, SIZE)
+    tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    fill(pool, "a", tokens)
+    swapped = pool.open("b", tokens, space="norm by PyTorch")
+    assert swapped.reused == 0
+    pool.grow(swapped, 9)
+    pool.commit(swapped, tokens)
+    assert pool.open("c", tokens, space="norm by PyTorch").pages == swapped.pages[:2]
+    assert not set(pool.open("d", tokens).pages) & set(swapped.pages)
 
 
 def test_a_page_shared_in_part_is_copied_before_it_is_written():
