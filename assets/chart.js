@@ -14,6 +14,11 @@ function library() {
   return tpPlotly.ready;
 }
 
+// What is pressed here ends in charts: Plotly comes while the work is done.
+window.tpPlotly.comes ??= addEventListener('click', e => {
+  if (e.target.closest?.('#run, #trace, #tune-start')) library();
+}, true) ?? true;
+
 let drawn = false;
 async function draw() {
   if (!props.value) {
