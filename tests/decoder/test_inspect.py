@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from playground import native
 from playground.decoder import inspect, profile, stats
 from playground.decoder.conversation import Limits
 from playground.decoder.looks import ProfileRequest
@@ -58,6 +59,50 @@ def test_a_profile_accounts_for_every_operation(running):
     assert {"torch linear", "torch decode_attention", "torch rope", "torch sample"} <= found.kernels.keys()
     assert sum(box.seconds for box in found.boxes) == pytest.approx(sum(found.kernels.values()))
     assert sum(box.share for box in found.boxes) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+def test_boxes_carry_the_models_shapes_and_compulsory_bytes(backend):
+    native.enable()
+    try:
+        batch = tiny.make_batch("qwen3", backend=backend)
+        boxes = {box.box: box for box in profile.profile(batch, ProfileRequest(batch=3, context=20), HERE).boxes}
+    finally:
+        native.disable()
+    names = ["attn_norm", "qkv", "q_norm", "k_norm", "rope", "cache_write", "attention", "o", "ffn_norm", "gate_up"]
+    names += ["activation", "down"]
+        "attn_norm",
+        "qkv",
+        "q_norm",
+        "k_norm",
+        "rope",
+        "cache_write",
+        "attention",
+        "o",
+        "ffn_norm",
+        "gate_up",
+        "activation",
+        "down",
+    ]
+    assert list(boxes) == ["state", "embedding", *names, "norm", "head", "sampling"]
+    assert all(boxes[name].calls == 2 for name in names if name != "qkv") and boxes["qkv"].calls == 6
+    assert all(box.provider == backend and box.seconds > 0 for box in boxes.values())
+    shapes = {s.name: s.shape for s in boxes["down"].inputs}
+    assert shapes == {"x": (3, 96), "weight": (64, 96)} and boxes["down"].outputs[0].shape == (3, 64)
+    assert boxes["down"].bytes == 4 * (3 * 96 + 64 * 96 + 3 * 64) and boxes["down"].spec == "linear"
+    heads, kv_heads, head_dim = 4, 2, 32
+    assert [s.shape for s in boxes["rope"].outputs] == [(3, heads, head_dim), (3, kv_heads, head_dim)]
+    read = 2 * 3 * 20 * kv_heads * head_dim  # keys and values of 3 rows of 20 tokens
+    assert boxes["attention"].bytes == 4 * (read + 2 * 3 * heads * head_dim + 3)  # and q, the answer, the lengths
+    assert (boxes["attention"].spec, boxes["ffn_norm"].spec) == ("decode_attention", "add_rms_norm")
+    assert batch.pool.available == 64 and batch.idle
+
+
+def test_a_profile_needs_a_free_page(running):
+    batch, _ = running
+    batch.pool.grow(batch.pool.open("greedy"), batch.pool.available * 8)
+    with pytest.raises(LookupError, match="no page is free"):
+        profile.profile(batch, ProfileRequest(), HERE)
 
 
 def test_the_cache_equation_is_filled_in(running):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from playground.decoder.looks import AttentionRequest, CompareRequest, ProfileRequest
+from playground.decoder.looks import AttentionRequest, CompareRequest, ProfileRequest, ReplayRequest
 from playground.decoder.messages import ChatMessage, ChatRequest, SwapRequest
 from playground.decoder.protocol import Answered, Ask, Pause, Paused, Refused, Resume, Stats, Token, from_chat
 from playground.engine.protocol import Cancel, Ready, Sender, receive
@@ -139,9 +139,35 @@ def test_a_running_conversation_can_be_looked_into(worker):
     assert same.largest == 0 and same.text[0] == same.text[1]
     profile = worker.end_of(worker.ask(ProfileRequest()))[-1].result
     assert profile.kernels["torch linear"] > 0 and profile.source.kind == "measured"
-    assert worker.end_of(worker.ask(SwapRequest(table={"rope": "torch"})))[-1].result.table["rope"] == "torch"
     worker.send(Cancel(id=id))
     worker.end_of(id)
+
+
+def test_a_replay_runs_beside_a_chat_and_a_swap_touches_one_conversation(worker):
+    ids = tuple(tiny.expected_answer(ids_of("t5 t6 t7"), 30))
+    chat = worker.ask(question("t3 t2 t50", max_tokens=180, owner="ada", temperature=1.0))
+    worker.until(lambda e: isinstance(e, Token) and e.id == chat)
+    asked = ReplayRequest(messages=question("t5 t6 t7").messages, ids=ids, swap={"norm": "triton", "rope": "triton"})
+    seen = worker.end_of(worker.ask(asked))
+    replay = seen[-1].result
+    assert len(replay.steps) == 30 and replay.first_difference is None and replay.largest < 1e-3
+    assert replay.table["norm"] == "torch" and replay.swapped["norm"] == "triton"
+    assert [e for e in seen if isinstance(e, Token) and e.id == chat], "the chat stood still"
+    swapped = worker.end_of(worker.ask(SwapRequest(owner="ada", table={"activation": "triton"})))[-1].result
+    assert swapped.table["activation"] == "triton"
+    worker.send(Cancel(id=chat))
+    result = worker.end_of(chat)[-1].result
+    assert result.backend == "mixed" and result.table["activation"] == "triton"
+    plain = worker.end_of(worker.ask(question("t5", max_tokens=2)))[-1].result
+    assert plain.backend == "torch" and set(plain.table.values()) == {"torch"}
+
+
+def test_an_ended_answer_can_be_looked_into(worker):
+    result = worker.end_of(worker.ask(question("t3 t2 t50", max_tokens=12, owner="bob")))[-1].result
+    asked = AttentionRequest(owner="bob", messages=question("t3 t2 t50").messages, ids=result.ids, layers=(0,))
+    found = worker.end_of(worker.ask(asked))[-1].result
+    assert found.tokens == result.prompt_tokens + len(result.ids) - 1
+    assert len(found.mass) == 1 and len(found.mass[0]) == 4 and sum(found.mean) == pytest.approx(1, abs=1e-5)
 
 
 def test_no_model_is_said_in_one_line(tmp_path):
