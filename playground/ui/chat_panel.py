@@ -11,7 +11,7 @@ from html import escape
 
 from playground.decoder.looks import ProfileResult
 from playground.decoder.messages import ChatResult, ChatStats, ConversationStats, KvStats, PageMap
-from playground.engine.messages import HostResult
+from playground.engine.messages import HostResult, Progress
 from playground.ui import panels, words
 
 MOST_PAGES = 120  # drawn one by one; what is more is counted
@@ -172,6 +172,22 @@ def shares(result: ProfileResult) -> str:
     return f'<ul class="share">{rows}</ul><p class="sub">{said}</p>'
 
 
+def waits(seen: Seen) -> str:
+    """Why there is no token yet: others are before this conversation, or its prompt is being read."""
+    stats, mine = seen.stats, seen.mine
+    if stats is None or mine is None or mine.state == "decode":
+        return ""
+    if mine.state == "prefill":
+        left = mine.tokens - mine.reused
+        return panels.working(Progress(what="reading the prompt", done=mine.prefilled, total=left, unit="tokens"))
+    waiting = [c.owner for c in stats.conversations if c.state == "waiting"]
+    before = waiting.index(seen.owner)
+    others = f"{words.count(stats.batch, 'conversation')} being answered" + (
+        f", {before:,} before yours" * bool(before)
+    )
+    return panels.working(Progress(what=f"waiting for a place: {others}"))
+
+
 def ended(result: ChatResult, wanted: int | None) -> str:
     """One line under the chat once an answer is there: how it ended, and what it took."""
     why = {
@@ -181,11 +197,12 @@ def ended(result: ChatResult, wanted: int | None) -> str:
         "cache": " The cache is full: others hold its pages; try again when they are done.",
         "cancelled": " Stopped.",
     }[result.finish]
+    notes = "".join(f" {note[:1].upper()}{note[1:].rstrip('.')}." for note in result.notes)
     found = f", {result.reused_tokens:,} of them found in the cache" if result.reused_tokens else ""
     speed = f" at {words.digits(result.tokens_per_second)} tok/s" if result.tokens_per_second else ""
     return (
         f'<p class="sub" role="status">{words.count(len(result.ids), "token")}{speed} on {_backend(result)}; the '
-        f"prompt had {result.prompt_tokens:,} tokens{found}. {panels.badge(result.source)}{escape(why)}</p>"
+        f"prompt had {result.prompt_tokens:,} tokens{found}. {panels.badge(result.source)}{escape(notes or why)}</p>"
     )
 
 

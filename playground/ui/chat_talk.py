@@ -15,24 +15,31 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernels import InputError
-from playground.decoder.messages import Backend, ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken
+from playground.decoder.messages import Backend, CacheDtype, ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken
 from playground.engine.messages import EngineError, HostResult, Progress
-from playground.ui import chat_panel, panels
+from playground.ui import chat_panel, chat_swap, chat_tokens, panels
 from playground.ui.links import whole
 
 JOINER = "\u2060"  # no width, no break: what it parts is no tag and no image any more
 BETWEEN = 0.1  # seconds between two drawings
 LOOK_SECONDS = 0.5  # between two looks at attention, each of which costs a reading of one token
-BACKENDS: dict[str, Backend] = {"Triton": "triton", "PyTorch": "torch"}
+BACKENDS: dict[str, Backend] = {"Triton": "triton", "PyTorch": "torch", "Interpreter": "interpreter"}
+CACHES: dict[str, CacheDtype] = {"the model's own": "auto", "int8": "int8", "fp8": "fp8"}
 
 Talk = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What stands beside the chat: who runs it, the system prompt, how tokens are drawn."""
+    """What stands beside the chat: who runs it, the system prompt, how tokens are drawn.
+
+    tokens: each comes with its probability. swapped: groups of operations that the other side does, where `swaps`.
+    """
 
     backend: str = "Triton"
+    tokens: bool = False
+    swapped: Sequence[str] = ()
+    swaps: bool = False
     system: str = ""
     temperature: float = 0.0
     top_p: float = 1.0
@@ -42,17 +49,41 @@ class Wishes:
     slide: bool = False
     attention: bool = False
     cache: bool = True
+    cache_dtype: str = "the model's own"
+
+    @property
+    def side(self) -> Backend:
+        return BACKENDS.get(self.backend, "auto")
+
+    @property
+    def dtype(self) -> CacheDtype:
+        return CACHES.get(self.cache_dtype, "auto")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An answer that has come: what was asked, and its tokens, for whoever looks into it afterwards."""
+
+    request: ChatRequest
+    ids: tuple[int, ...]
+    prompt_tokens: int
+    page_size: int
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the page shows now. busy: more comes. came: at the end, when each token came, in seconds."""
+    """What the page shows now. busy: more comes. came: at the end, when each token came, in seconds.
+
+    tokens: a line for each, where they are wished for. ended: at the end of an answer that has tokens.
+    """
 
     talk: Talk
     note: str
     seen: chat_panel.Seen | None
     busy: bool
     came: tuple[float, ...] = ()
+    tokens: str = ""
+    ended: Ended | None = None
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -92,9 +123,11 @@ def request_of(talk: Talk, wishes: Wishes, owner: str) -> ChatRequest:
     most = whole(wishes.max_tokens, "max tokens") if wishes.max_tokens not in (None, "") else None
     try:
         return ChatRequest(
-            messages=tuple(said), backend=BACKENDS.get(wishes.backend, "auto"), temperature=wishes.temperature,
+            messages=tuple(said), backend=wishes.side, temperature=wishes.temperature,
             top_p=wishes.top_p, top_k=whole(wishes.top_k or 0, "top-k"), seed=whole(wishes.seed or 0, "seed"),
             max_tokens=most, full="slide" if wishes.slide else "stop", owner=owner, cache=wishes.cache,
+            alternatives=wishes.tokens, cache_dtype=wishes.dtype,
+            table=chat_swap.table(wishes.swapped, wishes.side) if wishes.swaps else {},
         )  # fmt: skip
     except ValidationError as error:
         first = error.errors()[0]
@@ -108,21 +141,25 @@ def answer(
     """Ten times a second at most, and at the end. `talk` ends with the question."""
     seen = chat_panel.Seen(owner, host)
     text, note = "", panels.working(Progress(what="asking the chat worker"))
-    drawn_at = 0.0
     came: list[float] = []
+    lines: list[str] = []
     yield Drawn(shown(talk), note, None, True)
+    drawn_at, looked_at = 0.0, time.monotonic()
     try:
-        looked_at = time.monotonic()
-        for event in chats.stream(request_of(talk, wishes, owner), cancel):
+        request = request_of(talk, wishes, owner)
+        for event in chats.stream(request, cancel):
             if isinstance(event, ChatToken):
                 text, note = text + event.text, ""
                 came.append(time.perf_counter())
+                lines += [chat_tokens.line(event)] if wishes.tokens else []
             elif isinstance(event, ChatStats):
                 seen.take(event)
+                note = note if text else chat_panel.waits(seen) or note
             elif isinstance(event, ChatResult):
                 seen.result = event
-                said = chat_panel.ended(event, _most(wishes))
-                yield Drawn(_with(talk, event.text), said, seen, False, tuple(came))
+                said = chat_panel.ended(event, request.max_tokens)
+                yield Drawn(_with(talk, event.text), said, seen, False, tuple(came), "\n".join(lines),
+                            _ended(request, event))  # fmt: skip
                 return
             else:
                 note = panels.working(event)
@@ -132,19 +169,19 @@ def answer(
                 looked_at = time.monotonic()
             if now - drawn_at >= BETWEEN:
                 drawn_at = now
-                yield Drawn(_with(talk, text), note, seen, True)
+                yield Drawn(_with(talk, text), note, seen, True, tokens="\n".join(lines))
     except (InputError, EngineError) as error:
         stopped = isinstance(error, EngineError) and error.failure.kind == "cancelled"
         said = '<p class="sub" role="status">Stopped.</p>' if stopped else _failed(str(error))
-        yield Drawn(_with(talk, text), said, seen, False)
+        yield Drawn(_with(talk, text), said, seen, False, tokens="\n".join(lines))
+
+
+def _ended(request: ChatRequest, result: ChatResult) -> Ended | None:
+    return Ended(request, result.ids, result.prompt_tokens, result.kv_cache.page_size) if result.ids else None
 
 
 def _with(talk: Talk, text: str) -> Talk:
     return shown([*talk, {"role": "assistant", "content": text}] if text else talk)
-
-
-def _most(wishes: Wishes) -> int | None:
-    return int(wishes.max_tokens) if wishes.max_tokens else None
 
 
 def _failed(message: str) -> str:
@@ -154,8 +191,7 @@ def _failed(message: str) -> str:
 def _look(chats: Any, wishes: Wishes, seen: chat_panel.Seen) -> None:
     """Where the last token looks, over all layers and heads. One that has just ended has nothing to show."""
     try:
-        found = chats.attention(seen.owner, BACKENDS.get(wishes.backend, "auto"))
+        found = chats.attention(seen.owner, wishes.side, cache_dtype=wishes.dtype)
     except EngineError:
         return
-    heads = [head for layer in found.mass for head in layer]
-    seen.mass = {page: sum(h[i] for h in heads) / len(heads) for i, page in enumerate(found.pages)}
+    seen.mass = dict(zip(found.pages, found.mean, strict=True))

@@ -35,6 +35,10 @@ class Jobs:
         for event in events:
             event.set()
 
+    def running(self, session: str) -> bool:
+        with self._lock:
+            return session in self._running
+
     def owns(self, session: str, event: threading.Event) -> bool:
         """Whether this job is still the visit's own, so that it may draw."""
         with self._lock:

@@ -15,7 +15,7 @@ GIGABYTES = (("GB/s", 1.0), ("TB/s", 1e3))
 TERAFLOPS = (("GFLOP/s", 1e-3), ("TFLOP/s", 1.0))
 BYTES = (("B", 1.0), ("KB", 1e3), ("MB", 1e6), ("GB", 1e9))
 
-_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Units = tuple[tuple[str, float], ...]
 
@@ -63,7 +63,7 @@ def ulps(value: float) -> str:
     if not math.isfinite(value):
         return digits(value)
     if value >= 1e6:
-        return f"10{str(math.floor(math.log10(value))).translate(_RAISED)}"
+        return f"10{str(math.floor(math.log10(value))).translate(RAISED)}"
     return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 

@@ -1,5 +1,7 @@
 """The chat's own parts without a worker: what an answer draws, what its panel says, what is refused and how."""
 
+import dataclasses
+import json
 import threading
 from types import SimpleNamespace
 
@@ -7,7 +9,15 @@ import pytest
 
 from kernels import InputError
 from playground.decoder.looks import AttentionResult, ProfileResult
-from playground.decoder.messages import ChatResult, ChatStats, ChatToken, ConversationStats, KvStats, PageMap
+from playground.decoder.messages import (
+    Alternative,
+    ChatResult,
+    ChatStats,
+    ChatToken,
+    ConversationStats,
+    KvStats,
+    PageMap,
+)
 from playground.engine.messages import EngineError, Failure, Progress, Source
 from playground.ui import api_chat, chat_charts, chat_panel, chat_talk
 from playground.ui.chat_talk import Wishes
@@ -59,11 +69,10 @@ class Script:
                 raise event
             yield event
 
-    def attention(self, owner, backend):
-        return AttentionResult(owner=owner, tokens=20, pages=(0, 1), mass=(((0.25, 0.75), (0.75, 0.25)),))
-
-    def token(self, text):
-        return ChatToken(id=1, text=text)
+    def attention(self, owner, backend="auto", request=None, cache_dtype="auto"):
+        self.asked.append(request)
+        return AttentionResult(owner=owner, tokens=20, pages=(0, 1), mass=(((0.25, 0.75), (0.75, 0.25)),),
+                               layers=(0,), heads=(0, 1), mean=(0.5, 0.5))  # fmt: skip
 
 
 def drawn(*events, wishes=None, talk=QUESTION):
@@ -96,6 +105,14 @@ def test_a_request_carries_the_wishes():
     )
     assert [(m.role, m.content) for m in asked.messages] == [("system", "Be brief."), ("user", "Hello")]
     assert (asked.backend, asked.temperature, asked.seed, asked.full) == ("torch", 0.5, 3, "slide")
+
+
+@pytest.mark.parametrize(("backend", "side"), [("Triton", "torch"), ("PyTorch", "triton"), ("Interpreter", "torch")])
+def test_a_swap_is_kept_where_it_is_wished_for(backend, side):
+    wishes = Wishes(backend=backend, swapped=["norm", "rope"], swaps=True, cache_dtype="int8", tokens=True)
+    asked = chat_talk.request_of(QUESTION, wishes, "me")
+    assert asked.table == {"norm": side, "rope": side} and asked.cache_dtype == "int8" and asked.alternatives
+    assert chat_talk.request_of(QUESTION, dataclasses.replace(wishes, swaps=False), "me").table == {}
 
 
 @pytest.mark.parametrize(
@@ -133,10 +150,48 @@ def test_the_page_map_tells_mine_shared_others_and_kept():
     assert "you" not in html.replace('"pg you"', "")  # the other's name stays its own
 
 
-def test_attention_is_the_mean_of_all_heads():
-    seen = chat_panel.Seen("me")
-    chat_talk._look(Script(), Wishes(), seen)
-    assert seen.mass == {0: 0.5, 1: 0.5}
+def test_attention_is_watched_while_it_talks(monkeypatch):
+    """The first look comes after a while; the panel then shows each page's share."""
+    monkeypatch.setattr(chat_talk, "LOOK_SECONDS", 0.0)
+    last = drawn(ChatToken(id=1, text="Hi"), stats(), result(), wishes=Wishes(attention=True))[-1]
+    assert last.seen.mass == {0: 0.5, 1: 0.5}
+    assert "50% of attention" in chat_panel.live(last.seen)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("waiting", "Waiting for a place: 64 conversations being answered, 2 before yours"),
+     ("prefill", 'value="5" max="15"')],
+)  # fmt: skip
+def test_who_waits_sees_what_for(state, said):
+    mine = stats().conversations[0].model_copy(update={"state": state, "prefilled": 5, "tokens": 15})
+    others = tuple(mine.model_copy(update={"owner": f"other {i}", "state": "waiting"}) for i in range(2))
+    queue = stats().model_copy(update={"conversations": (*others, mine), "batch": 64})
+    drawings = drawn(queue, ChatToken(id=1, text="Hi"), result())
+    assert said in drawings[1].note and "owner" not in drawings[1].note
+
+
+def test_tokens_come_with_their_probabilities_where_they_are_wished_for():
+    other = Alternative(id=7, text="Yo\n", probability=0.25)
+    token = ChatToken(id=1, text="Hi", piece=" Hi", probability=0.123456, drawn=1.0, alternatives=(other,))
+    end = ChatToken(id=2, text="", probability=0.5)
+    last = drawn(token, end, result(), wishes=Wishes(tokens=True))[-1]
+    assert [json.loads(line) for line in last.tokens.split("\n")] == [
+        [" Hi", 0.1235, 1.0, [["Yo⏎", 0.25]]], ["end", 0.5, None, []]
+    ]  # fmt: skip
+    assert drawn(token, result())[-1].tokens == ""
+
+
+def test_an_answer_that_has_ended_can_be_looked_into():
+    last = drawn(ChatToken(id=1, text="Hi"), result())[-1].ended
+    assert (last.ids, last.prompt_tokens, last.page_size, last.request.messages[0].content) == ((1, 2), 15, 16, "Hello")
+    assert drawn(EngineError(Failure(kind="crashed", message="gone")))[-1].ended is None
+
+
+def test_what_the_decoder_notes_is_told():
+    noted = result(finish="length").model_copy(update={"notes": ("the interpreter stops at 32 tokens",)})
+    note = drawn(noted)[-1].note
+    assert "The interpreter stops at 32 tokens." in note and "raise it" not in note
 
 
 def test_shares_are_of_their_sum():

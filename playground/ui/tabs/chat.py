@@ -9,16 +9,16 @@ from typing import Any
 
 import gradio as gr
 
-from playground.engine.messages import EngineError, Progress
+from playground.decoder.messages import INTERPRETER_TOKENS
 from playground.ui import bench as form
-from playground.ui import chat_charts, chat_panel, chat_talk, live, panels
+from playground.ui import chat_charts, chat_inside, chat_panel, chat_talk, live, panels
 from playground.ui.bench import Bench
 from playground.ui.chat_charts import Steps
-from playground.ui.chat_talk import BACKENDS, Talk, Wishes
+from playground.ui.chat_talk import BACKENDS, CACHES, Talk, Wishes
 from playground.ui.context import LONG, Context
+from playground.ui.openai_api import DEFAULT
 from playground.ui.tabs import Loaded, Tab
 
-DEFAULT = "SmolLM2-135M-Instruct"
 SUGGESTIONS = (
     "What does a KV cache keep, and why is it faster?",
     "Explain what a GPU kernel is to a cook.",
@@ -29,12 +29,21 @@ FIRST_TIME = (
     "{} answers here, every step of it on this project's own Triton kernels. The model is fetched when it is first "
     "asked, once."
 )
+WHO = {
+    "Triton": "every step on this project's kernels",
+    "PyTorch": "every step in PyTorch, to compare",
+    "Interpreter": f"our kernels stepped in numpy, to look inside: slow, {INTERPRETER_TOKENS} tokens at most",
+}
 NO_STEPS = (
     '<p class="quiet">After an answer: the time of each token against the context, and the time in all. Turn the KV '
     "cache off under System prompt and sampling, and press Retry: the second line shows what it saves.</p>"
 )
 ONE_KIND = '<p class="quiet">Now one {} cache: switch it under System prompt and sampling, and press Retry.</p>'
-NO_SHARES = '<p class="quiet">Time the kernels runs one decode step, kernel by kernel.</p>'
+TOKENS = (
+    '<div class="tokens" role="group" aria-label="Tokens of the answer; arrow keys walk them"></div>'
+    '<div class="token-read" role="status"></div><p class="tokens-none quiet">The tokens of the next answer stand '
+    "here as they come. Retry asks the last question again.</p>"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +56,14 @@ class Parts:
     panel: Any
     box: Any
     wishes: list[Any]  # in the order of Wishes
+    tokens: Any
+    ended: Any
     steps: Any
     charts: list[Any]
 
     @property
     def drawn(self) -> list[Any]:
-        return [self.bot, self.note, self.head, self.panel]
+        return [self.bot, self.note, self.head, self.panel, self.tokens, self.ended]
 
     @property
     def streamed(self) -> list[Any]:
@@ -61,6 +72,7 @@ class Parts:
 
 def build(context: Context, bench: Bench) -> Loaded:
     model = Path(context.settings.model).name or DEFAULT
+    ended = gr.State(None)
     with gr.Row(elem_classes="cols chatrow"):
         with gr.Column(scale=7, min_width=460, elem_classes="sheet chatpanel"):
             with gr.Row(elem_classes="headrow"):
@@ -71,30 +83,37 @@ def build(context: Context, bench: Bench) -> Loaded:
                 )  # fmt: skip
             bot = _bot(model)
             note = live.html(elem_id="chat-note")
+            ready = live.html(elem_id="chat-ready")
             box, send = _say()
             with gr.Row(elem_classes="exports chat-tools"):
                 stop, retry, clear = (
                     gr.Button(name, size="sm", elem_id=f"chat-{name.lower()}") for name in ("Stop", "Retry", "Clear")
                 )
+                tokens_on = gr.Checkbox(False, label="Show tokens and their probabilities", elem_id="chat-tokens-on")
             rest = _settings()
         with gr.Column(scale=5, min_width=460, elem_classes="sheet", elem_id="live"):
             head = live.html(chat_panel.head(None))
             panel = live.html(chat_panel.live(None), elem_id="chat-live")
-            with gr.Row(elem_classes="headrow"):
-                live.html(panels.section("Share of a step, by kernel", "measured"))
-                profile = gr.Button("Time the kernels", elem_id="chat-profile", min_width=150)
-            shares = live.html(NO_SHARES, elem_id="chat-shares")
-    parts = Parts(bot, note, head, panel, box, [backend, *rest], gr.State({}), _charts(context))
+            look = chat_inside.build_look()
+    with gr.Column(elem_classes="sheet", elem_id="chat-tokens"):
+        live.html(panels.section("Tokens", None, "the darker, the less likely the model held it to be"))
+        tokens = gr.HTML(
+            None, html_template=TOKENS, js_on_load=live.script("tokens.js"), apply_default_css=False,
+            elem_id="chat-token-list",
+        )  # fmt: skip
+    charts = _charts(context)
+    inside = chat_inside.build(context)
+    wishes = [backend, tokens_on, inside.groups, inside.keep, *rest]
+    parts = Parts(bot, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
     _wire(context, parts, send, stop, retry, clear)
     backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
-    profile.click(lambda name: (yield from _profile(context, name)), backend, shares, **LONG)
+    chat_inside.wire(context, inside, look, backend, ready, ended, wishes)
     return Loaded()
 
 
 def _title(model: str, backend: str) -> str:
     """Who does the steps, as it is chosen now."""
-    ours = "every step on this project's kernels"
-    return panels.section(model, None, ours if backend == "Triton" else "every step in PyTorch, to compare")
+    return panels.section(model, None, WHO[backend])
 
 
 def _bot(model: str) -> gr.Chatbot:
@@ -116,7 +135,7 @@ def _say() -> tuple[gr.Textbox, gr.Button]:
 
 
 def _settings() -> list[Any]:
-    """All of Wishes but the backend, in its order."""
+    """What Wishes has from `system` on, in its order."""
     first = Wishes()
     with gr.Accordion("System prompt and sampling", open=False, elem_id="chat-settings"):
         system = gr.Textbox(first.system, label="System prompt", lines=2, placeholder="none: the model's own stands")
@@ -129,9 +148,13 @@ def _settings() -> list[Any]:
             most = gr.Number(first.max_tokens, label="max tokens", precision=0, min_width=100)
         with gr.Row():
             slide = gr.Checkbox(first.slide, label="Let old turns slide out when the context is full")
-            look = gr.Checkbox(first.attention, label="Show attention by page (costs a reading twice a second)")
-        cache = gr.Checkbox(first.cache, label="Keep the KV cache (off: each token reads the whole text again)")
-    return [system, temperature, top_p, top_k, seed, most, slide, look, cache]
+            watch = gr.Checkbox(first.attention, label="Show attention by page (costs a reading twice a second)")
+        with gr.Row():
+            cache = gr.Checkbox(first.cache, label="Keep the KV cache (off: each token reads the whole text again)")
+            dtype = gr.Dropdown(
+                list(CACHES), value=first.cache_dtype, label="KV cache dtype", filterable=False, min_width=100
+            )
+    return [system, temperature, top_p, top_k, seed, most, slide, watch, cache, dtype]
 
 
 def _charts(context: Context) -> list[Any]:
@@ -150,7 +173,7 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
 
     def take_over(session: gr.Request) -> str:
         """What answered until now draws no more."""
-        key = _key(session)
+        key = chat_inside.key_of(session)
         jobs.end(key, jobs.start(key))
         return key
 
@@ -175,14 +198,14 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         return [{"role": "user", "content": str(chosen.value["text"])}]
 
     def stopped(session: gr.Request) -> None:
-        jobs.stop(_key(session))
+        jobs.stop(chat_inside.key_of(session))
 
     def cleared(session: gr.Request) -> list[Any]:
         take_over(session)
-        return [[], "", chat_panel.head(None), chat_panel.live(None)]
+        return [[], "", chat_panel.head(None), chat_panel.live(None), "", None]
 
     def stream(session: gr.Request, talk: Talk, steps: Steps, *values: Any) -> Iterator[list[Any]]:
-        yield from _stream(context, _key(session), chat_talk.plain(talk), steps, Wishes(*values))
+        yield from _stream(context, chat_inside.key_of(session), chat_talk.plain(talk), steps, Wishes(*values))
 
     said = [parts.box, parts.bot]
     asked = [
@@ -196,10 +219,6 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         event.success(stream, [parts.bot, parts.steps, *parts.wishes], parts.streamed, **LONG)
     stop.click(stopped, None, None, **form.FAST)
     clear.click(cleared, None, parts.drawn, **form.FAST)
-
-
-def _key(session: gr.Request) -> str:
-    return f"chat {session.session_hash or ''}"
 
 
 def _stream(context: Context, key: str, talk: Talk, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
@@ -216,7 +235,8 @@ def _stream(context: Context, key: str, talk: Talk, steps: Steps, wishes: Wishes
                 prompt = drawn.seen.result.prompt_tokens
                 steps = chat_charts.kept(steps, wishes.backend, wishes.cache, prompt, list(drawn.came))
                 charts = _charted(steps)
-            yield [drawn.talk, drawn.note, chat_panel.head(drawn.seen), chat_panel.live(drawn.seen), steps, *charts]
+            shown = [drawn.talk, drawn.note, chat_panel.head(drawn.seen), chat_panel.live(drawn.seen), drawn.tokens]
+            yield [*shown, drawn.ended, steps, *charts]
     finally:
         context.jobs.end(key, cancel)
 
@@ -225,14 +245,6 @@ def _charted(steps: Steps) -> list[Any]:
     missing = [words for words in ("with the", "without the") if not any(words in name for name in steps)]
     said = NO_STEPS if len(missing) == 2 else ONE_KIND.format(*missing) if missing else ""
     return [live.drawn(chat_charts.per_token(steps)), live.drawn(chat_charts.in_all(steps)), said]
-
-
-def _profile(context: Context, backend: str) -> Iterator[str]:
-    yield panels.working(Progress(what="timing each kernel of a decode step"))
-    try:
-        yield chat_panel.shares(context.chats.profile(BACKENDS[backend]))
-    except EngineError as error:
-        yield panels.failed(str(error), nothing_ran=False)
 
 
 TAB = Tab("Chat", 50, build)
