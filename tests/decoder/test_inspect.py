@@ -71,19 +71,6 @@ def test_boxes_carry_the_models_shapes_and_compulsory_bytes(backend):
         native.disable()
     names = ["attn_norm", "qkv", "q_norm", "k_norm", "rope", "cache_write", "attention", "o", "ffn_norm", "gate_up"]
     names += ["activation", "down"]
-        "attn_norm",
-        "qkv",
-        "q_norm",
-        "k_norm",
-        "rope",
-        "cache_write",
-        "attention",
-        "o",
-        "ffn_norm",
-        "gate_up",
-        "activation",
-        "down",
-    ]
     assert list(boxes) == ["state", "embedding", *names, "norm", "head", "sampling"]
     assert all(boxes[name].calls == 2 for name in names if name != "qkv") and boxes["qkv"].calls == 6
     assert all(box.provider == backend and box.seconds > 0 for box in boxes.values())
