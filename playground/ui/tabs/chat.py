@@ -51,6 +51,7 @@ class Parts:
     """The components of the tab that events use."""
 
     bot: Any
+    asked: Any  # the talk up to its question: what the page shows may still be drawn over by the answer before
     note: Any
     head: Any
     panel: Any
@@ -72,7 +73,7 @@ class Parts:
 
 def build(context: Context, bench: Bench) -> Loaded:
     model = Path(context.settings.model).name or DEFAULT
-    ended = gr.State(None)
+    ended, talk = gr.State(None), gr.State([])
     with gr.Row(elem_classes="cols chatrow"):
         with gr.Column(scale=7, min_width=460, elem_classes="sheet chatpanel"):
             with gr.Row(elem_classes="headrow"):
@@ -104,7 +105,7 @@ def build(context: Context, bench: Bench) -> Loaded:
     charts = _charts(context)
     inside = chat_inside.build(context)
     wishes = [backend, tokens_on, inside.groups, inside.keep, *rest]
-    parts = Parts(bot, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
+    parts = Parts(bot, talk, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
     _wire(context, parts, send, stop, retry, clear)
     backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
     chat_inside.wire(context, inside, look, backend, ready, ended, wishes)
@@ -177,25 +178,28 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         jobs.end(key, jobs.start(key))
         return key
 
-    def ask(session: gr.Request, text: str, talk: Talk) -> tuple[str, Talk]:
+    def ask(session: gr.Request, text: str, talk: Talk) -> tuple[str, Talk, Talk]:
         talk = chat_talk.plain(talk)
         if text.strip():
             take_over(session)
             talk = [*talk, {"role": "user", "content": text.strip()}]
-        return "", chat_talk.shown(talk)
+        return "", chat_talk.shown(talk), talk
 
-    def again(session: gr.Request, talk: Talk) -> Talk:
+    def again(session: gr.Request, talk: Talk) -> tuple[Talk, Talk]:
         take_over(session)
-        return chat_talk.shown(chat_talk.until_question(chat_talk.plain(talk)))
+        talk = chat_talk.until_question(chat_talk.plain(talk))
+        return chat_talk.shown(talk), talk
 
-    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> Talk:
+    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> tuple[Talk, Talk]:
         take_over(session)
         at = change.index if isinstance(change.index, int) else change.index[0]
-        return chat_talk.shown([*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}])
+        talk = [*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}]
+        return chat_talk.shown(talk), talk
 
-    def suggested(session: gr.Request, chosen: gr.SelectData) -> Talk:
+    def suggested(session: gr.Request, chosen: gr.SelectData) -> tuple[Talk, Talk]:
         take_over(session)
-        return [{"role": "user", "content": str(chosen.value["text"])}]
+        talk = [{"role": "user", "content": str(chosen.value["text"])}]
+        return talk, talk
 
     def stopped(session: gr.Request) -> None:
         jobs.stop(chat_inside.key_of(session))
@@ -205,20 +209,22 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         return [[], "", chat_panel.head(None), chat_panel.live(None), "", None]
 
     def stream(session: gr.Request, talk: Talk, steps: Steps, *values: Any) -> Iterator[list[Any]]:
-        yield from _stream(context, chat_inside.key_of(session), chat_talk.plain(talk), steps, Wishes(*values))
+        yield from _stream(context, chat_inside.key_of(session), talk, steps, Wishes(*values))
 
-    said = [parts.box, parts.bot]
+    asks, shows = [parts.box, parts.bot], [parts.bot, parts.asked]
     asked = [
-        send.click(ask, said, said, **form.FAST),
-        parts.box.submit(ask, said, said, **form.FAST),
-        retry.click(again, parts.bot, parts.bot, **form.FAST),
-        parts.bot.edit(edited, parts.bot, parts.bot, **form.FAST),
-        parts.bot.example_select(suggested, None, parts.bot, **form.FAST),
+        send.click(ask, asks, [parts.box, *shows], **form.FAST),
+        parts.box.submit(ask, asks, [parts.box, *shows], **form.FAST),
+        retry.click(again, parts.bot, shows, **form.FAST),
+        parts.bot.edit(edited, parts.bot, shows, **form.FAST),
+        parts.bot.example_select(suggested, None, shows, **form.FAST),
     ]
-    for event in asked:
-        event.success(stream, [parts.bot, parts.steps, *parts.wishes], parts.streamed, **LONG)
+    for event in asked:  # one that is asked while another answers takes its place
+        inputs = [parts.asked, parts.steps, *parts.wishes]
+        event.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG)
     stop.click(stopped, None, None, **form.FAST)
-    clear.click(cleared, None, parts.drawn, **form.FAST)
+    # Twice: a drawing that was on its way may come in between.
+    clear.click(cleared, None, parts.drawn, **form.FAST).then(cleared, None, parts.drawn, **form.FAST)
 
 
 def _stream(context: Context, key: str, talk: Talk, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
