@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, TensorHandle, interpreter_builder
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -220,19 +221,22 @@ def watching(probe: Probe) -> Iterator[None]:
     load, store = builder.create_masked_load, builder.create_masked_store
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
-    def narrowed(kind: Kind, ptrs: TensorHandle, mask: np.ndarray) -> np.ndarray:
-        return probe.access(kind, ptrs.data, mask, max(ptrs.get_element_ty().primitive_bitwidth // 8, 1))
+    def narrowed(kind: Kind, ptrs: TensorHandle, mask: TensorHandle | np.ndarray) -> TensorHandle:
+        # A descriptor's loads and stores bring their mask as a bare array.
+        asked = mask if isinstance(mask, np.ndarray) else mask.data
+        itemsize = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
+        return TensorHandle(probe.access(kind, ptrs.data, asked, itemsize), tl.int1)
 
     def watched_load(ptrs, mask, *rest, **named):
-        return load(ptrs, TensorHandle(narrowed("load", ptrs, mask.data), mask.dtype), *rest, **named)
+        return load(ptrs, narrowed("load", ptrs, mask), *rest, **named)
 
     def watched_store(ptrs, value, mask, *rest, **named):
-        return store(ptrs, value, TensorHandle(narrowed("store", ptrs, mask.data), mask.dtype), *rest, **named)
+        return store(ptrs, value, narrowed("store", ptrs, mask), *rest, **named)
 
     def watched_rmw(op, ptr, value, mask, *rest):
         probe.turn()
-        narrowed("load", ptr, mask.data)
-        return rmw(op, ptr, value, TensorHandle(narrowed("store", ptr, mask.data), mask.dtype), *rest)
+        narrowed("load", ptr, mask)
+        return rmw(op, ptr, value, narrowed("store", ptr, mask), *rest)
 
     def watched_cas(ptr, *rest):
         probe.turn()

@@ -12,6 +12,8 @@ import kernels
 from kernels.spec import Config, Target
 from playground.engine.trace import trace_plan
 
+ATTENTION = {"batch": 1, "kv_heads": 1, "group": 2, "head_dim": 8}
+
 BY_HAND = [
     # Two programs of 4; the second has 3 values left.
     ("vector_add", {"n": 7}, "float32", Config({"BLOCK": 4}), {
@@ -68,6 +70,76 @@ BY_HAND = [
      {"seqs": 2, "context": 8, "kv_heads": 2, "group": 3, "head_dim": 8, "page_size": 4}, "bfloat16", None, {
         "q_ptr": (4 * 3 * 8 * 2, 0), "block_table_ptr": (4 * 8 * 4, 0), "lengths_ptr": (4 * 4, 0),
         "k_ptr": (4 * 8 * 8 * 2, 0), "v_ptr": (4 * 8 * 8 * 2, 0), "out_ptr": (0, 4 * 3 * 8 * 2),
+    }),
+    # 7 tokens in two splits of 4: for 2 sequences 4 programs, each with its length, 4 page ids and 2 query heads. Their
+    # sums [4 rows x 2 splits, 8] and two statistics each go out and come back, with the length, for each of 4 rows.
+    ("decode_attention",
+     {"seqs": 2, "context": 7, "kv_heads": 1, "group": 2, "head_dim": 8, "page_size": 4}, "bfloat16",
+     Config({"BLOCK_G": 2, "BLOCK_N": 4, "SPLIT_KV": 4}), {
+        "q_ptr": (4 * 2 * 8 * 2, 0), "block_table_ptr": (4 * 4 * 4, 0), "lengths_ptr": (4 * 4 + 4 * 4, 0),
+        "k_ptr": (2 * 7 * 8 * 2, 0), "v_ptr": (2 * 7 * 8 * 2, 0), "acc_ptr": (8 * 8 * 4, 8 * 8 * 4),
+        "stats_ptr": (8 * 2 * 4, 8 * 2 * 4), "out_ptr": (0, 4 * 8 * 2),
+    }),
+    # 2 heads on one kv head. Queries 0 to 15 meet keys 0 to 15, queries 16 to 18 meet all 19: 35 rows of k and v a head.
+    ("attention", ATTENTION | {"q_len": 19, "kv_len": 19}, "bfloat16", Config({"BLOCK_M": 16, "BLOCK_N": 16}), {
+        "q_ptr": (2 * 19 * 8 * 2, 0), "k_ptr": (2 * 35 * 8 * 2, 0), "v_ptr": (2 * 35 * 8 * 2, 0),
+        "out_ptr": (0, 2 * 19 * 8 * 2),
+    }),
+    # The same by the copy engine, which leaves out what lies outside a tensor.
+    ("attention", ATTENTION | {"q_len": 19, "kv_len": 19}, "bfloat16",
+     Config({"BLOCK_M": 16, "BLOCK_N": 16, "TMA": 1}), {
+        "q_ptr": (2 * 19 * 8 * 2, 0), "k_ptr": (2 * 35 * 8 * 2, 0), "v_ptr": (2 * 35 * 8 * 2, 0),
+        "out_ptr": (0, 2 * 19 * 8 * 2),
+    }),
+    # Scores of 17 x 18 in tiles of 16 x 16, two by two for each of 2 heads: q is read for both tiles across, k for both
+    # down. They are float32: stored, then loaded and stored by the softmax, then loaded. v comes once for 16 queries.
+    ("naive_attention", ATTENTION | {"q_len": 17, "kv_len": 18}, "bfloat16", Config({"BLOCK_M": 16, "BLOCK_N": 16}), {
+        "q_ptr": (2 * 2 * 17 * 8 * 2, 0), "k_ptr": (2 * 2 * 18 * 8 * 2, 0), "v_ptr": (2 * 2 * 18 * 8 * 2, 0),
+        "scores_ptr": (2 * 2 * 17 * 18 * 4, 2 * 2 * 17 * 18 * 4), "out_ptr": (0, 2 * 17 * 8 * 2),
+    }),
+    # 6 tokens: 3 blocks of queries x 2 heads = 6 programs, of which the last block finds no query of its own. All read
+    # q_starts[1], q_starts[2] and their own first token (4 bytes each); 4 programs also their last one, their length,
+    # 5 page ids, 3 queries and 5 keys and values.
+    ("prefill_attention",
+     {"seqs": 2, "q_len": 3, "context": 5, "kv_heads": 1, "group": 2, "head_dim": 8, "page_size": 4}, "bfloat16",
+     Config({"BLOCK_M": 16, "BLOCK_N": 16}), {
+        "q_starts_ptr": (6 * (2 + 1) * 4 + 4 * 4, 0), "lengths_ptr": (4 * 4, 0), "block_table_ptr": (4 * 5 * 4, 0),
+        "q_ptr": (4 * 3 * 8 * 2, 0), "k_ptr": (4 * 5 * 8 * 2, 0), "v_ptr": (4 * 5 * 8 * 2, 0),
+        "out_ptr": (0, 6 * 2 * 8 * 2),
+    }),
+    # 3 x 6 in tiles of 2 x 4. The scale is asked for by each value's lane, though two share it.
+    ("dequantize", {"rows": 3, "n": 6, "group_size": 2}, "bfloat16", Config({"BLOCK_M": 2, "BLOCK_N": 4}), {
+        "q_ptr": (18, 0), "scale_ptr": (18 * 4, 0), "out_ptr": (0, 18 * 2),
+    }),
+    # Rows of 5 in two blocks of 4: each of the two reads the 3 ids.
+    ("embedding", {"tokens": 3, "vocab": 10, "n": 5}, "float32", Config({"BLOCK_T": 2, "BLOCK_N": 4}), {
+        "ids_ptr": (2 * 3 * 8, 0), "table_ptr": (15 * 4, 0), "out_ptr": (0, 15 * 4),
+    }),
+    ("matmul_ungrouped", {"m": 17, "n": 19, "k": 7}, "bfloat16",
+     Config({"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16}), {
+        "a_ptr": (2 * 17 * 7 * 2, 0), "b_ptr": (2 * 7 * 19 * 2, 0), "out_ptr": (0, 17 * 19 * 2),
+    }),
+    # Groups of 2: nine rows of two values and a scale, two rows a program, the last program with one.
+    ("quantize_fp8", {"rows": 3, "n": 6, "group_size": 2}, "bfloat16", Config({"BLOCK_M": 2, "BLOCK_N": 2}), {
+        "x_ptr": (18 * 2, 0), "q_ptr": (0, 18), "scale_ptr": (0, 9 * 4),
+    }),
+    ("quantize_int8", {"rows": 3, "n": 5}, "float32", Config({"BLOCK_M": 2, "BLOCK_N": 8}), {
+        "x_ptr": (15 * 4, 0), "q_ptr": (0, 15), "scale_ptr": (0, 3 * 4),
+    }),
+    # A row wider than the block is read twice: for its maximum, and for its codes.
+    ("quantize_int8", {"rows": 3, "n": 5}, "bfloat16", Config({"BLOCK_M": 1, "BLOCK_N": 4}), {
+        "x_ptr": (2 * 15 * 2, 0), "q_ptr": (0, 15), "scale_ptr": (0, 3 * 4),
+    }),
+    # Squares and scaled values are float32 and go out and come back; a row's mean and the weight come for each value.
+    ("rms_norm_unfused", {"rows": 3, "n": 5}, "bfloat16", Config({"BLOCK": 4}), {
+        "x_ptr": (2 * 15 * 2, 0), "squares_ptr": (15 * 4, 15 * 4), "means_ptr": (15 * 4, 3 * 4),
+        "scaled_ptr": (15 * 4, 15 * 4), "weight_ptr": (15 * 2, 0), "out_ptr": (0, 15 * 2),
+    }),
+    # Without top-k, where the values decide nothing: a race of 3 rows in 2 blocks each, whose 6 maxima, times and tokens
+    # (4 bytes each) go out and come back.
+    ("sample", {"rows": 3, "vocab": 1500, "top_k": 0}, "float32", Config({"THOUSANDS": 1}), {
+        "logits_ptr": (3 * 1500 * 4, 0), "part_max_ptr": (6 * 4, 6 * 4), "part_time_ptr": (6 * 4, 6 * 4),
+        "part_token_ptr": (6 * 4, 6 * 4), "out_ptr": (0, 3 * 8),
     }),
 ]  # fmt: skip
 
