@@ -75,19 +75,34 @@ class Config:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch as a value: `kernel[grid](**args, **config.meta, num_warps=..., num_stages=...)`."""
+    """One kernel launch as a value: `kernel[grid](**args, **config.meta, **options)`.
+
+    pdl: the GPU may begin it while the launch before it still runs ("programmatic dependent launch", Hopper and
+    later); the kernel itself waits, by griddepcontrol, before it touches what that one wrote.
+    max_registers: the most that the compiler may use for a thread; 0 leaves it the choice.
+    """
 
     kernel: Any  # triton.runtime.JITFunction, or the interpreter's stand-in
     grid: tuple[int, ...]
     args: Mapping[str, Any]  # by parameter name; tensors, numbers and constexprs that no config tunes
     config: Config
+    pdl: bool = False
+    max_registers: int = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What Triton's compiler and launcher are told besides the kernel's own parameters."""
+        options: dict[str, Any] = {"num_warps": self.config.num_warps, "num_stages": self.config.num_stages}
+        if self.pdl:
+            options["launch_pdl"] = True
+        if self.max_registers:
+            options["maxnreg"] = self.max_registers
+        return options
 
     def run(self) -> None:
         if math.prod(self.grid) == 0:
             return
-        self.kernel[self.grid](
-            **self.args, **self.config.meta, num_warps=self.config.num_warps, num_stages=self.config.num_stages
-        )
+        self.kernel[self.grid](**self.args, **self.config.meta, **self.options)
 
 
 @dataclass(frozen=True)

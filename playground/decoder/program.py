@@ -86,13 +86,20 @@ class Program:
 
     def __post_init__(self) -> None:
         self._runs: list[Callable[[], Any]] = []
+        self._joined = 0  # how many calls `_runs` does
 
     def run(self) -> dict[str, torch.Tensor]:
-        if len(self._runs) != len(self.calls):
-            self._runs = [call.run for call in self.calls]
+        if self._joined != len(self.calls):
+            self._runs, self._joined = self._join(), len(self.calls)
         for run in self._runs:
             run()
         return self.outputs
+
+    def _join(self) -> list[Callable[[], Any]]:
+        """On a CPU, Triton's launches between two calls of PyTorch are one call of machine code."""
+        if self.device.type != "cpu" or launches.INTERPRETED:
+            return [call.run for call in self.calls]
+        return launches.joined([(call.run, call.launch) for call in self.calls])
 
     @property
     def capturable(self) -> bool:
@@ -180,13 +187,11 @@ def _bind(function: Callable, out: Mapping[str, torch.Tensor], inputs: Mapping[s
 
 def _launcher(launch: Launch) -> Callable[[], Any]:
     """Everything that a launch needs, put together once."""
-    start, config = launch.kernel[launch.grid], launch.config
-    arguments = {**launch.args, **config.meta}
+    start = launch.kernel[launch.grid]
     if launches.INTERPRETED or _is_on_gpu(launch):
-        arguments |= launch.options
+        arguments = {**launch.args, **launch.config.meta, **launch.options}
         return lambda: start(**arguments)
-    # The native path reads arguments by position fastest, and has no warps.
-    ordered = tuple(arguments[name] for name in launch.kernel.arg_names)
+    ordered = launches.ordered(launch)
     return lambda: start(*ordered)
 
 

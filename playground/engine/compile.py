@@ -25,6 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import create_function_from_signature
 
 from kernels.spec import InputError, Inputs, KernelSpec, Launch, Plan, Target
@@ -168,14 +169,15 @@ def specialised(launch: Launch, backend: Any) -> tuple[ASTSource, dict[str, Any]
     if not hasattr(kernel, "_pack_args"):
         raise TypeError("this process interprets its kernels (TRITON_INTERPRET=1): compile in another")
     args = {name: _Tensor(v) if isinstance(v, torch.Tensor) else v for name, v in launch.args.items()}
-    options = {"num_warps": launch.config.num_warps, "num_stages": launch.config.num_stages}
+    options = dict(launch.options)
     options["debug"] = kernel.debug or knobs.runtime.debug
     if hasattr(knobs.compilation, "instrumentation_mode"):
         options["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     binder = create_function_from_signature(kernel.signature, kernel.params, backend)
     bound, specialization, rest = binder(**args, **launch.config.meta, **options)
     parsed, signature, constants, attributes = kernel._pack_args(backend, rest, bound, specialization, rest)
-    return ASTSource(kernel, signature, constants, attributes), parsed.__dict__
+    source = GluonASTSource if kernel.is_gluon() else ASTSource
+    return source(kernel, signature, constants, attributes), parsed.__dict__
 
 
 def kernel_name(launch: Launch) -> str:

@@ -82,6 +82,13 @@ HAND_COUNTS = {
         96 * 2,
         4 * (3 + 4 + 5) * (4 * 8),
     ),
+    "gluon_attention": (
+        {"batch": 2, "kv_heads": 1, "group": 2, "q_len": 3, "kv_len": 5, "head_dim": 64},
+        "bfloat16",
+        (12 * 64 + 2 * 10 * 64) * 2,
+        12 * 64 * 2,
+        4 * (3 + 4 + 5) * (4 * 64),
+    ),
     # As rms_norm and matmul: what any way of computing them must move.
     "rms_norm_unfused": ({"rows": 3, "n": 5}, "float32", (15 + 5) * 4, 15 * 4, 4 * 15),
     "matmul_ungrouped": ({"m": 3, "n": 5, "k": 7}, "bfloat16", (21 + 35) * 2, 15 * 2, 3 * 5 * 7 * 2),

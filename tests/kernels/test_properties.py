@@ -87,6 +87,8 @@ def checked():
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_right_or_refused(spec):
+    conformance.need_device(spec)
+
     @settings(
         max_examples=5, deadline=None, derandomize=True, database=None,
         suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large),

@@ -1,0 +1,208 @@
+"""Gluon's language in plain PyTorch, one program at a time, so that a kernel for Hopper can be checked on any host.
+
+The copy engine, the barriers and the matrix units run at their own pace on a GPU; here they run as late, or as early,
+as the kernel's own waits allow. LATE_COPIES: a tile arrives only when its barrier is waited for, so a missing wait
+reads NaN or the tile before. LATE_PRODUCTS: a product is computed only when it is waited for, so a buffer that was
+filled anew too early gives the wrong product. A wait that could never end is an error. Registers, layouts and warps
+are not modelled: what the compiler thinks of them, offline compilation says.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+
+class Machine:
+    """The state of one program, and the two ways to be late."""
+
+    def __init__(self, late_copies: bool, late_products: bool):
+        self.late_copies, self.late_products = late_copies, late_products
+        self.program = 0
+        self.products: list[Product] = []
+
+
+class Bar:
+    """An mbarrier with a count of one: it turns when the bytes that are expected have arrived."""
+
+    def __init__(self) -> None:
+        self.turns, self.arrivals, self.expected, self.waiting = 0, 0, 0, []
+
+    def arrive(self, copy: Any) -> None:
+        self.expected -= copy()
+        if self.arrivals and self.expected == 0:
+            self.turns, self.arrivals = self.turns + 1, 0
+
+
+class Bars:
+    def __init__(self, count: int):
+        self.bars = [Bar() for _ in range(count)]
+
+    def index(self, i: Any) -> Bar:
+        return self.bars[int(i)]
+
+
+class Shared:
+    """A view of shared memory."""
+
+    def __init__(self, values: torch.Tensor):
+        self.values = values
+
+    def index(self, i: Any) -> Shared:
+        return Shared(self.values[int(i)])
+
+    def reshape(self, shape: list[int]) -> Shared:
+        return Shared(self.values.view(shape))
+
+    def permute(self, order: tuple[int, ...]) -> Shared:
+        return Shared(self.values.permute(order))
+
+    def load(self, layout: Any) -> torch.Tensor:
+        return self.values.clone()
+
+
+class Product:
+    def __init__(self, a: Any, b: Any, acc: Any, use_acc: bool):
+        self.operands, self.value = (a, b, acc, use_acc), None
+
+    def finish(self) -> torch.Tensor:
+        if self.value is None:
+            a, b, acc, use_acc = self.operands
+            left, right = (x.values if isinstance(x, Shared) else x for x in (a, b))
+            self.value = left.float() @ right.float() + (acc if use_acc else 0.0)
+        return self.value
+
+
+class Pointer:
+    def __init__(self, values: torch.Tensor, offset: Any = 0):
+        self.values, self.offset = values, offset
+
+    def __add__(self, offset: Any) -> Pointer:
+        return Pointer(self.values, self.offset + offset)
+
+
+class Descriptor:
+    """A tensor [batch, heads, rows, head_dim] and the tile that the copy engine takes of it."""
+
+    def __init__(self, tensor: torch.Tensor, rows: int):
+        self.tensor, self.rows, self.dtype, self.layout = tensor, rows, tensor.dtype, None
+        self.block_type = SimpleNamespace(nbytes=rows * tensor.shape[3] * tensor.element_size())
+
+    def tile(self, batch: Any, head: Any, row: Any) -> torch.Tensor:
+        tile = torch.zeros(1, 1, self.rows, self.tensor.shape[3], dtype=self.dtype)
+        assert int(row) >= 0, "the copy engine reads in front of the tensor"
+        found = self.tensor[int(batch), int(head), int(row) : int(row) + self.rows]
+        tile[0, 0, : found.shape[0]] = found
+        return tile
+
+
+def wait_for(bar: Bar, phase: Any) -> None:
+    if (bar.turns & 1) == int(phase):
+        for copy in bar.waiting:
+            bar.arrive(copy)
+        bar.waiting = []
+    assert (bar.turns & 1) != int(phase), "waits for ever: nothing is on its way to this barrier"
+
+
+def modules(machine: Machine) -> dict[str, ModuleType]:
+    """What `triton.experimental.gluon` and its parts are replaced by while the kernel's file is loaded."""
+
+    def expect(bar, count, pred=True):
+        if pred:
+            assert bar.arrivals == 0, "a buffer is filled anew before its last tile was waited for"
+            bar.arrivals, bar.expected = 1, bar.expected + count
+
+    def copy_tile(desc, at, bar, target, pred=True):
+        if not pred:
+            return
+        source = desc.tile(*at[:3])
+
+        def copy():
+            target.values.copy_(source)
+            return desc.block_type.nbytes
+
+        if machine.late_copies:
+            bar.waiting.append(copy)
+        else:
+            bar.arrive(copy)
+
+    def multiply(a, b, acc, use_acc=True, is_async=False):
+        product = Product(a, b, acc, use_acc)
+        if not is_async or not machine.late_products:
+            product.finish()
+        if not is_async:
+            return product.value
+        machine.products.append(product)
+        return product
+
+    def wait_products(count, deps):
+        machine.products, done = machine.products[len(machine.products) - count :] if count else [], machine.products
+        for product in done[: len(done) - count]:
+            product.finish()
+        values = tuple(x.finish() if isinstance(x, Product) else x for x in deps)
+        return values[0] if len(values) == 1 else values
+
+    def allocate(dtype, shape, layout):
+        if dtype == torch.int64:
+            return Bars(shape[0]) if len(shape) > 1 else Bar()
+        return Shared(torch.full(shape, float("nan"), dtype=dtype))
+
+    def store(pointer, values, mask):
+        at, values, mask = torch.broadcast_tensors(pointer.offset, values, mask)
+        pointer.values.view(-1)[at[mask]] = values[mask].to(pointer.values.dtype)
+
+    def number(x):
+        return torch.as_tensor(x)
+
+    language = ModuleType("language")
+    vars(language).update(
+        constexpr=object, bfloat16=torch.bfloat16, float16=torch.float16, float32=torch.float32, int64=torch.int64,
+        program_id=lambda axis: torch.tensor(machine.program), arange=lambda a, b, layout: torch.arange(a, b),
+        zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype), exp2=torch.exp2, store=store,
+        where=torch.where, sum=torch.sum, max=lambda x, axis: x.amax(axis), convert_layout=lambda x, layout: x,
+        maximum=lambda a, b: torch.maximum(number(a), number(b)), static_range=range, barrier=lambda: None,
+        minimum=lambda a, b: torch.minimum(number(a), number(b)), allocate_shared_memory=allocate,
+        **dict.fromkeys(("SliceLayout", "DotOperandLayout", "NVMMADistributedLayout"), lambda *a, **k: None),
+        NVMMASharedLayout=None,
+    )  # fmt: skip
+    hopper = ModuleType("hopper")
+    vars(hopper).update(
+        mbarrier=SimpleNamespace(
+            MBarrierLayout=lambda: None, init=lambda bar, count: None, expect=expect, wait=wait_for
+        ),
+        tma=SimpleNamespace(async_copy_global_to_shared=copy_tile), warpgroup_mma=multiply,
+        warpgroup_mma_wait=lambda count, deps: wait_products(count, deps),
+    )  # fmt: skip
+    gluon = ModuleType("gluon")
+    vars(gluon).update(jit=lambda fn: fn, language=language)
+    experimental, host = ModuleType("experimental"), ModuleType("host")
+    vars(experimental).update(gluon=gluon)
+    vars(host).update(TensorDescriptor=None)
+    root = "triton.experimental"
+    return {
+        root: experimental,
+        f"{root}.gluon": gluon,
+        f"{root}.gluon.language": language,
+        f"{root}.gluon.language.nvidia.hopper": hopper,
+        f"{root}.gluon.nvidia.hopper": host,
+    }
+
+
+def load(source: str, machine: Machine) -> dict[str, Any]:
+    """The names of a Gluon kernel's file, its functions as plain Python."""
+    stand_ins = modules(machine)
+    kept = {name: sys.modules.get(name) for name in stand_ins}
+    names: dict[str, Any] = {"__name__": "kernels._gluon_by_hand"}
+    sys.modules.update(stand_ins)
+    try:
+        exec(compile(source, "gluon_by_hand.py", "exec"), names)
+    finally:
+        for name, module in kept.items():
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module
+    return names
