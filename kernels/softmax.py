@@ -322,7 +322,7 @@ SPEC = KernelSpec(
     "registers, in L2, or shared out over several programs.",
     function=softmax,
     reference=reference,
-    dims=(Dim("rows", "rows"), Dim("n", "row length", high=2**24)),
+    dims=(Dim("rows", "rows, each on its own"), Dim("n", "row length", high=2**24)),
     presets={
         "decode": {"rows": 1, "n": 128_256},
         "prefill": {"rows": 4096, "n": 4096},
