@@ -70,6 +70,8 @@ def rows_of(built: Compiled, stage: str) -> list[Row]:
     """One stage's lines, each with the Python lines it came from."""
     if stage == "sass":
         return sass_listing(built.stages["ptx"], lambda ptx: compile.assemble(ptx, built.fuses)[0], built.source_file)
+    if stage not in built.stages:
+        return [Row(f"// no {stage}: this kernel is written in Gluon, which begins at ttgir", ())]
     return listing(stage, built.stages[stage], built.source_file)
 
 

@@ -90,7 +90,7 @@ def test_every_config_compiles_for_hopper_without_spills_worth_a_name(head_dim):
 
 def test_elsewhere_it_is_refused_in_one_line():
     x = torch.zeros(1, 2, 8, 64, dtype=torch.bfloat16)
-    with pytest.raises(kernels.InputError, match=r"written for Hopper \(sm_90\), and this is cpu: use attention"):
+    with pytest.raises(kernels.InputError, match=r"written for Hopper \(sm_90\), and this is a CPU: use attention"):
         kernels.gluon_attention(x, x, x)
     for arch in ("cpu", "sm_80", "sm_100", "gfx942"):
         assert "Hopper" in SPEC.unsupported("bfloat16", Target.named(arch))
