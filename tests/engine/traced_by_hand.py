@@ -10,6 +10,7 @@ import math
 
 import kernels
 from kernels.spec import Config, Target
+from playground.engine import interpreter
 from playground.engine.trace import trace_plan
 
 ATTENTION = {"batch": 1, "kv_heads": 1, "group": 2, "head_dim": 8}
@@ -160,6 +161,7 @@ def traced(name, dims, dtype, config):
 
 
 def main():
+    interpreter.patch_once()  # as the worker does
     print(json.dumps([traced(name, dims, dtype, config) for name, dims, dtype, config, _ in BY_HAND]))
 
 
