@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from playground.decoder.messages import ChatResult
+from playground.decoder.looks import AttentionResult, ProfileResult, ReplayResult
+from playground.decoder.messages import ChatResult, ChatToken
 from playground.engine.messages import BenchResult, Choice, ConfigChoice, Failure, Message, RunResult, Source
 from playground.engine.sweep_messages import SweepResult
 from playground.engine.trace_messages import TraceResult
@@ -28,6 +29,18 @@ class ErrorAnswer(Message):
     """What any verb prints where it has no result."""
 
     error: ErrorLine
+
+
+class ChatAnswer(ChatResult):
+    """What `chat` prints; the others where they were asked for.
+
+    tokens: each with its probabilities; comparison: of the answer and its replay with --compare.
+    """
+
+    tokens: tuple[ChatToken, ...] = ()
+    comparison: ReplayResult | None = None
+    attention: AttentionResult | None = None
+    profile: ProfileResult | None = None
 
 
 class Check(Message):

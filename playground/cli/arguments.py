@@ -135,9 +135,33 @@ def _add_chat(verb: argparse.ArgumentParser) -> None:
     add("--top-p", type=_real("top-p"), default=1.0, help="draw from the likeliest tokens that make up this share")
     add("--seed", type=_whole("seed"), default=0, help="of the draws")
     add("--model", help="a folder or a hub name instead of SmolLM2-135M-Instruct")
+    add("--kv-cache", default="auto", help="auto: in the model's dtype; int8 or fp8: in 8 bits, with scales")
+    add("--full", default="stop", help="when the context is full: stop, or slide over the older half")
+    add("--no-cache", action="store_true", help="compute the whole text anew for each token, to see what a cache saves")
+    add("--probabilities", action="store_true", help="each token with its probability and the five likeliest")
+    add("--swap", type=_table("swap"), default={}, help="chat with other kernels, e.g. norm=torch,rope=torch")
+    add("--compare", type=_table("compare"), help="replay the answer with a swap: logits, KL, first other token")
+    add("--attention", action="store_true", help="where the answer's last token looks: share of attention by page")
+    add("--profile", action="store_true", help="afterwards: the time of each kernel in a decode step, and its shapes")
 
 
 # Values. argparse shows the text of ArgumentTypeError as it is.
+
+
+def _table(option: str) -> Callable[[str], dict[str, str]]:
+    """norm=torch,rope=triton"""
+
+    def parse(text: str) -> dict[str, str]:
+        table = {}
+        for part in text.split(","):
+            group, _, provider = part.partition("=")
+            if not group or provider not in ("triton", "torch"):
+                said = f"{option} is {_quoted(part)}; it needs a kernel and triton or torch, such as norm=torch"
+                raise bad(option, said)
+            table[group] = provider
+        return table
+
+    return parse
 
 
 def _quoted(text: str) -> str:
