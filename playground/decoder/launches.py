@@ -8,7 +8,7 @@ captured decode step needs nothing from the host.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -52,6 +52,32 @@ def advance_kernel(
     tl.store(positions_ptr + rows, position + 1, mask=live)
     tl.store(lengths_ptr + rows, tl.load(lengths_ptr + rows, mask=live) + 1, mask=live)
     tl.store(step_ptr + rows, tl.load(step_ptr + rows, mask=live) + 1, mask=live)
+
+
+def ordered(launch: Launch) -> tuple[Any, ...]:
+    """A launch's arguments by position, which the native path reads fastest; it has no warps."""
+    arguments = {**launch.args, **launch.config.meta}
+    return tuple(arguments[name] for name in launch.kernel.arg_names)
+
+
+def joined(calls: Sequence[tuple[Callable[[], Any], Launch | None]]) -> list[Callable[[], Any]]:
+    """Calls on CPU tensors with as many of their launches as possible made one call of machine code."""
+    from playground import native
+    from playground.native.sequence import Sequence as Joined
+    from playground.native.sequence import bind
+
+    native.enable()
+    runs: list[Callable[[], Any]] = []
+    waiting: list[Any] = []
+    for run, launch in calls:
+        bound = launch and bind(launch.kernel, launch.grid, *ordered(launch))
+        if bound:
+            waiting.append(bound)
+            continue
+        runs += [Joined(waiting)] if waiting else []
+        waiting = []
+        runs.append(run)
+    return runs + ([Joined(waiting)] if waiting else [])
 
 
 def find_slots(inputs: Inputs, target: Target) -> Plan:

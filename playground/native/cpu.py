@@ -67,14 +67,14 @@ class Cpu:
             builder.getModulePassManager().run(module, builder)
             return self.machine.emit_object(module)
 
-    def load(self, code: bytes) -> int:
-        """Link object code into this process; the address of its `run`."""
+    def load(self, code: bytes, *names: str) -> list[int]:
+        """Link object code into this process; the addresses of these functions of it."""
         with _lock:
             engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
             engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             engine.finalize_object()
             self._engines.append(engine)  # it owns the code
-            return engine.get_function_address("run")
+            return [engine.get_function_address(name) for name in names]
 
 
 @lru_cache(maxsize=1)

@@ -7,6 +7,8 @@ kernel up, packs a job and calls. Everything rarer is in functions of its own.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from . import arguments, checking, jit, pool, report
@@ -71,39 +73,16 @@ class _Plan:
 
 def run(self, *args, grid, warmup=False, **kwargs):
     """Launch on CPU tensors; anything else goes to Triton's own `run`."""
-    plan = self.__dict__.get("_native_plan")
-    if plan is None:
-        plan = self._native_plan = _Plan(self)
+    plan = self.__dict__.get("_native_plan") or _plan_of(self)
     bound = args
     if kwargs or len(args) != len(plan.names):
         bound = plan.bind(args, kwargs)
-    key, values = [checking.is_on(), kwargs.get("debug", self.debug)], []
-    for i, a in enumerate(bound):
-        fixed, plain = plan.traits[i]
-        if fixed:
-            key.append(type(a))  # 1, True and 1.0 are equal, and different constants
-            key.append(a)
-        elif isinstance(a, torch.Tensor):
-            if not a.is_cpu:
-                return original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
-            key.append(a.dtype)
-            values.append(a.data_ptr())
-        elif type(a) is int and plain and a != 1 and -0x80000000 <= a < 0x80000000:
-            key.append("i32")
-            values.append(a)
-        else:
-            key.append(plan.rare(i, a, values))
-    if gpu_is_active and not any(isinstance(a, torch.Tensor) for a in bound):
+    found = _look_up(self, plan, bound, kwargs.get("debug", self.debug) if kwargs else self.debug)
+    if found is None:
         return original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
-    key = tuple(key)
-    kernel = plan.kernels.get(key)
-    if kernel is None:
-        keys = plan.keys(bound)
-        kernel = plan.kernels[key] = jit.compiled(
-            self, plan.names, keys, plan.is_constexpr, checked=key[0], debug=bool(key[1])
-        )
+    kernel, values = found
     if warmup:
         return kernel
     if callable(grid):
@@ -117,19 +96,86 @@ def run(self, *args, grid, warmup=False, **kwargs):
     return kernel
 
 
+def _plan_of(fn) -> _Plan:
+    fn._native_plan = _Plan(fn)
+    return fn._native_plan
+
+
+def resolve(fn, args: tuple) -> tuple[jit.Kernel, list] | None:
+    """The compiled kernel for these arguments, and their run-time values. None where one is not on a CPU."""
+    return _look_up(fn, fn.__dict__.get("_native_plan") or _plan_of(fn), args, fn.debug)
+
+
+def _look_up(fn, plan: _Plan, bound, debug) -> tuple[jit.Kernel, list] | None:
+    key, values, are_tensors = [checking.is_on(), debug], [], False
+    for i, a in enumerate(bound):
+        fixed, plain = plan.traits[i]
+        if fixed:
+            key.append(type(a))  # 1, True and 1.0 are equal, and different constants
+            key.append(a)
+        elif isinstance(a, torch.Tensor):
+            if not a.is_cpu:
+                return None
+            are_tensors = True
+            key.append(a.dtype)
+            values.append(a.data_ptr())
+        elif type(a) is int and plain and a != 1 and -0x80000000 <= a < 0x80000000:
+            key.append("i32")
+            values.append(a)
+        else:
+            key.append(plan.rare(i, a, values))
+    if gpu_is_active and not are_tensors:
+        return None
+    key = tuple(key)
+    kernel = plan.kernels.get(key)
+    if kernel is None:
+        keys = plan.keys(bound)
+        kernel = plan.kernels[key] = jit.compiled(
+            fn, plan.names, keys, plan.is_constexpr, checked=key[0], debug=bool(debug)
+        )
+    return kernel, values
+
+
+def _threads_for(kernel: jit.Kernel, total: int) -> int:
+    """How many threads a launch of `total` programs is worth."""
+    count = pool.threads()
+    return min(count, total) if total > 1 and count > 1 and kernel.work * total > PARALLEL_WORK else 1
+
+
+def _chunk(total: int, count: int) -> int:
+    return max(1, total // (count * CHUNKS_PER_THREAD)) if count > 1 else total
+
+
 def _launch(kernel, values, x: int, y: int, total: int, report_address: int, kwargs: dict) -> None:
     # The job is written to by the threads. It is a fresh object that nothing else sees.
-    count = pool.threads()
     if kwargs and kwargs.get("launch_cooperative_grid"):
         # Programs that wait for each other must all be running.
         job = kernel.pack(0, total, 1, x, y, report_address, *values)
         pool.parallel()(kernel.address, job, total)
-    elif total > 1 and count > 1 and kernel.work * total > PARALLEL_WORK:
-        chunk = max(1, total // (count * CHUNKS_PER_THREAD))
-        job = kernel.pack(0, total, chunk, x, y, report_address, *values)
-        pool.parallel()(kernel.address, job, min(count, total))
+        return
+    count = _threads_for(kernel, total)
+    job = kernel.pack(0, total, _chunk(total, count), x, y, report_address, *values)
+    if count > 1:
+        pool.parallel()(kernel.address, job, count)
     else:
-        kernel.call(kernel.pack(0, total, total, x, y, report_address, *values))
+        kernel.call(job)
+
+
+class Bound(NamedTuple):
+    """A launch whose arguments are settled, for a Sequence. `keep` holds what the job has the addresses of."""
+
+    kernel: jit.Kernel
+    job: bytes
+    is_parallel: bool
+    keep: tuple
+
+    @staticmethod
+    def of(kernel: jit.Kernel, values: list, grid: tuple, keep: tuple) -> Bound:
+        x, y, z = (*grid, 1, 1)[:3]
+        total = x * y * z
+        count = _threads_for(kernel, total)
+        job = kernel.pack(0, total, _chunk(total, count), x, y, 0, *values)
+        return Bound(kernel, job, count > 1, keep)
 
 
 def _launch_watched(kernel, plan: _Plan, bound, values, sizes, kwargs: dict) -> None:

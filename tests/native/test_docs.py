@@ -44,7 +44,7 @@ def test_the_example_adds_an_operation():
         del registry.EXPRESSIONS["example.absdiff"], registry.COSTS["example.absdiff"]
     x, y = torch.randn(64), torch.randn(64)
     wanted = (x - y).abs()
-    run = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(host().load(host().object_code(text)))
+    run = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(*host().load(host().object_code(text), "run"))
     run(struct.pack("=qqqiiQQQ", 0, 1, 1, 1, 1, 0, x.data_ptr(), y.data_ptr()))
     assert torch.equal(y, wanted)
 
