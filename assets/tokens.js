@@ -1,4 +1,4 @@
-// The tokens of an answer as chips, the darker the less likely the model held each to be. One of them is in the tab
+// The tokens of an answer as chips, the stronger its shade the less likely the model held each to be. One of them is in the tab
 // order and arrows walk the rest; the one that has the focus or the pointer is explained below, with what else the
 // model held likely. The value is a line of JSON for each token, see chat_tokens.line; while an answer comes it grows.
 const list = element.querySelector('.tokens'), read = element.querySelector('.token-read');
@@ -36,7 +36,8 @@ function explain(chip) {
   chip.classList.add('on');
   const rows = others.map(([other, p]) => `<li${other === text ? ' class="own"' : ''}><code>${seen(other)}</code>
     <div><i style="width:${100 * p}%"></i></div><b>${percent(p)}</b></li>`).join('');
-  const other = drawn != null && own != null && Math.abs(drawn - own) > .0005 ? `, ${percent(drawn)} after temperature, top-k and top-p` : '';
+  // Drawn with 100 % says that there was no choice: temperature 0, say.
+  const other = drawn != null && drawn < .9995 && Math.abs(drawn - own) > .0005 ? `, ${percent(drawn)} after temperature, top-k and top-p` : '';
   read.innerHTML = `<p>Token ${+chip.dataset.i + 1}, <code>${seen(text)}</code>: the model gave it ${percent(own)}${other}.</p><ul class="share">${rows}</ul>`;
 }
 

@@ -16,6 +16,7 @@ from playground.ui import panels, words
 
 MOST_PAGES = 120  # drawn one by one; what is more is counted
 KINDS = {"you": "this chat", "system": "shared", "other": "other chats", "cached": "kept for reuse", "free": "free"}
+LEAST_SHARE = 0.01  # of a step: kernels below it stand together in one line
 EMPTY = (
     '<p class="quiet">Send a message: speed, first token, the KV cache with its equation, and each of its pages '
     "appear here while the answer is written.</p>"
@@ -156,20 +157,27 @@ def _cell(page: int, kind: str, fill: int, size: int, mass: Mapping[int, float],
 
 
 def shares(result: ProfileResult) -> str:
-    """The time of each kernel in one step, the longest first, against the undivided step."""
-    total = sum(result.kernels.values())
+    """The time of each kernel in one step, the longest first, against the undivided step; the shortest are joined."""
+    total = sum(result.kernels.values()) or 1.0
     order = sorted(result.kernels.items(), key=lambda item: -item[1])
+    shown = [(name.removesuffix("_kernel"), seconds) for name, seconds in order if seconds >= LEAST_SHARE * total]
+    rest = [seconds for _, seconds in order[len(shown) :]]
+    shown += [(words.count(len(rest), "other"), sum(rest))] if rest else []
     longest = order[0][1] if order else 1.0
     rows = "".join(
         f'<li><span>{escape(name)}</span><div><i style="width:{seconds / longest:.0%}"></i></div>'
-        f"<b>{words.percent(seconds / total)} %</b></li>"
-        for name, seconds in order
+        f"<b>{escape(share_of(seconds / total))}</b></li>"
+        for name, seconds in shown
     )
     said = (
         f"Timed one by one, they take {words.digits(1e3 * total)} ms together; the undivided step of "
         f"{words.count(result.batch, 'row')} takes {words.digits(1e3 * result.step_seconds)} ms."
     )
-    return f'<ul class="share">{rows}</ul><p class="sub">{said}</p>'
+    return f'<ul class="share">{rows}</ul><p class="sub">{said} {panels.badge(result.source)}</p>'
+
+
+def share_of(share: float) -> str:
+    return "<1 %" if 0 < share < 0.005 else f"{words.percent(share)} %"
 
 
 def waits(seen: Seen) -> str:

@@ -74,7 +74,7 @@ def per_token(result: ReplayResult) -> go.Figure:
     """The largest logit difference at each token, on a logarithmic axis."""
     fig = figure(
         220, xaxis={"title": "token of the answer"},
-        yaxis={"title": "largest difference, logits", "type": "log", "exponentformat": "power"},
+        yaxis={"title": "largest difference, logits", "type": "log", "dtick": "D2", "exponentformat": "power"},
     )  # fmt: skip
     fig.add_scatter(
         x=list(range(1, len(result.steps) + 1)), y=[max(step.largest, FLOOR) for step in result.steps],

@@ -1,8 +1,15 @@
 """Chat as a person uses it, in Chromium: a tiny model on the native kernels answers in words such as t57."""
 
+import os
 import re
+import signal
+import subprocess
 
+import pytest
 from playwright.sync_api import expect
+
+from tests.browser.test_look import CUT, WIDE, WIDTHS, violations
+from tests.decoder import tiny
 
 ANSWERS, QUESTIONS = "#chat-talk .bot.message", "#chat-talk .user.message"
 
@@ -52,9 +59,8 @@ def test_a_conversation(page, base):
     expect(page.locator("#chat-note")).to_contain_text("on PyTorch", timeout=180_000)
     assert page.locator(ANSWERS).inner_text() == first  # float32: the same text from both
     page.click("#chat-retry")
-    expect(page.locator(ANSWERS)).to_have_count(1, timeout=180_000)
+    expect(page.locator(ANSWERS)).to_have_text(first, timeout=180_000)
     ended(page)
-    assert page.locator(ANSWERS).inner_text() == first
     expect(page.locator("#chat-each .main-svg").first).to_be_visible()
     assert page.locator("#chat-each .scatterlayer .trace").count() == 2  # one line for each backend
 
@@ -65,3 +71,151 @@ def test_a_wish_that_cannot_be_is_one_line_and_the_talk_stays(page, base):
     ask(page, "t5 t6")
     expect(page.locator("#chat-note .verdict.failed")).to_contain_text("max_tokens is 0")
     expect(page.locator(QUESTIONS)).to_have_count(1)
+
+
+# What people do to a page while it answers
+
+
+def opened(page, base, tokens):
+    page.goto(f"{base}/?tab=Chat")
+    expect(page.locator("#chat-ready .sub")).to_contain_text("Ready", timeout=180_000)
+    most(page, tokens)
+
+
+def begun(page, answers=1):
+    expect(page.locator(ANSWERS)).to_have_count(answers, timeout=180_000)
+
+
+def pages_of_others(page):
+    """How many pages others hold, as the panel of a short answer shows it."""
+    most(page, 2)
+    ask(page, "t9")
+    ended(page)
+    return page.locator("#chat-live .pages .pg.other").count()
+
+
+def test_the_model_is_loaded_when_the_tab_is_opened(page, base):
+    """And its block is drawn, with links that work."""
+    page.goto(base)
+    page.get_by_role("tab", name="Chat").click()
+    expect(page.locator("#chat-ready .sub")).to_contain_text("a context of 256 tokens", timeout=180_000)
+    box = page.locator("#chat-block .block-wide a", has_text="Gate, up")
+    expect(box).to_contain_text("64 → 192")
+    with page.context.expect_page() as made:
+        box.click()
+    other = made.value
+    expect(other.locator("#bench .dim input").nth(1)).to_have_value("192", timeout=60_000)
+    assert "kernel=linear" in other.url
+    other.close()
+
+
+def test_two_clicks_on_send_ask_once_and_a_question_in_mid_answer_takes_over(page, base):
+    opened(page, base, 200)
+    page.fill("#chat-box textarea", "t5 t6")
+    page.dblclick("#chat-send")
+    begun(page)
+    ask(page, "t7 t8")
+    expect(page.locator(QUESTIONS)).to_have_count(2)
+    begun(page, 2)
+    page.click("#chat-stop")
+    expect(page.locator("#chat-note")).to_contain_text("Stopped.")
+    assert [page.locator(QUESTIONS).nth(i).inner_text() for i in range(2)] == ["t5 t6", "t7 t8"]
+
+
+def test_a_chat_cleared_in_mid_answer_stays_empty(page, base):
+    opened(page, base, 200)
+    ask(page, "t5 t6")
+    begun(page)
+    page.click("#chat-clear")
+    expect(page.locator(QUESTIONS)).to_have_count(0)
+    page.wait_for_timeout(600)
+    assert page.locator(QUESTIONS).count() == 0 and "appear here" in page.inner_text("#chat-live")
+    assert pages_of_others(page) == 0
+
+
+@pytest.mark.parametrize("leave", ["close", "reload", "go back"])
+def test_who_leaves_in_mid_answer_frees_the_pages(page, base, leave):
+    gone = page.context.new_page() if leave == "close" else page
+    opened(gone, base, 200)
+    ask(gone, "t5 t6")
+    begun(gone)
+    if leave == "close":
+        gone.close()
+        opened(page, base, 2)
+    elif leave == "reload":
+        page.reload()
+    else:
+        page.goto(f"{base}/v1/models")
+        page.go_back()
+    expect(page.locator("#chat-ready .sub")).to_contain_text("Ready")
+    page.wait_for_timeout(500)
+    assert pages_of_others(page) == 0
+
+
+def test_a_chat_worker_that_is_killed_ends_the_answer_and_the_next_one_works(page, base):
+    opened(page, base, 200)
+    ask(page, "t5 t6")
+    begun(page)
+    found = subprocess.run(["pgrep", "-f", f"playground.decoder.worker.*triton.*{tiny.folder()}"], capture_output=True)
+    for pid in found.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+    expect(page.locator("#chat-note .verdict.failed")).to_contain_text("The chat worker crashed")
+    assert page.locator(QUESTIONS).count() == 1
+    most(page, 3)
+    ask(page, "t7")
+    ended(page)
+    expect(page.locator(ANSWERS)).to_have_count(2)
+
+
+# Looking inside
+
+
+def test_inside_the_decoder_by_keyboard_and_in_both_modes(page, base):
+    """Tokens, times, attention, a swap: each is there, nothing serious for axe, nothing too wide."""
+    opened(page, base, 24)
+    page.locator("#chat-tokens-on label").click()
+    ask(page, "t5 t6 t7")
+    ended(page)
+    chips = page.locator("#chat-tokens .tokens button")
+    expect(chips).to_have_count(24)
+    chips.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(chips.nth(1)).to_be_focused()
+    expect(page.locator(".token-read")).to_contain_text(re.compile(r"Token 2, t\d+: the model gave it \d"))
+    expect(page.locator(".token-read li")).to_have_count(5)
+
+    page.click("#chat-profile")
+    expect(page.locator("#chat-shares .share")).to_be_visible()
+    expect(page.locator("#chat-block .block-wide .part").first).to_contain_text("%")
+    page.click("#chat-look")
+    expect(page.locator("#chat-attention .attn b")).to_have_text(["0", "1"])
+    page.locator("#chat-layer input").click()
+    page.get_by_role("option", name="layer 1").click()
+    expect(page.locator("#chat-attention")).to_contain_text("head of layer 1")
+
+    page.locator("#chat-groups label", has_text="RMSNorm").click()
+    page.click("#chat-compare")
+    expect(page.locator("#chat-changed")).to_contain_text("token for token")
+    page.locator("#chat-keep label").click()
+    page.click("#chat-retry")
+    expect(page.locator("#chat-note")).to_contain_text("a mix of Triton and PyTorch kernels")
+
+    expect(page.locator("#chat-difference .main-svg").first).to_be_visible()
+    assert violations(page) == []
+    page.click("[data-do=mode]")
+    page.wait_for_function("document.body.classList.contains('dark')")
+    assert violations(page) == []
+    for width, height in WIDTHS:
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(300)
+        assert page.evaluate(WIDE) == [], width
+        assert page.evaluate(CUT) == [], width
+
+
+def test_the_interpreter_answers_a_little_and_says_so(page, base):
+    opened(page, base, 2)
+    page.locator("#chat-backend label", has_text="Interpreter").click()
+    expect(page.locator(".chatpanel")).to_contain_text("32 tokens at most")
+    ask(page, "t5")
+    expect(page.locator("#chat-note")).to_contain_text("in the interpreter", timeout=180_000)
+    expect(page.locator("#chat-note .badge.interpreted")).to_be_visible()

@@ -97,7 +97,7 @@ def build(context: Context, bench: Bench) -> Loaded:
             panel = live.html(chat_panel.live(None), elem_id="chat-live")
             look = chat_inside.build_look()
     with gr.Column(elem_classes="sheet", elem_id="chat-tokens"):
-        live.html(panels.section("Tokens", None, "the darker, the less likely the model held it to be"))
+        live.html(panels.section("Tokens", None, "the stronger its shade, the less likely the model held it"))
         tokens = gr.HTML(
             None, html_template=TOKENS, js_on_load=live.script("tokens.js"), apply_default_css=False,
             elem_id="chat-token-list",
@@ -162,7 +162,7 @@ def _charts(context: Context) -> list[Any]:
     """Two charts, and the words that stand in their place before there is an answer."""
     with gr.Column(elem_classes="sheet"):
         live.html(panels.section("What the cache saves", "measured", "answers of this visit, as their tokens came"))
-        with gr.Row(elem_classes="cols"):
+        with gr.Row(elem_classes="cols pair"):
             each = live.chart(context.plotly, "Time per token against context", min_width=300, elem_id="chat-each")
             total = live.chart(context.plotly, "Time in all against tokens", min_width=300, elem_id="chat-total")
         words = live.html(NO_STEPS, elem_id="chat-steps")
@@ -178,28 +178,28 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         jobs.end(key, jobs.start(key))
         return key
 
-    def ask(session: gr.Request, text: str, talk: Talk) -> tuple[str, Talk, Talk]:
+    def ask(session: gr.Request, text: str, talk: Talk, note: str) -> tuple[str, Talk, Talk, str]:
         talk = chat_talk.plain(talk)
         if text.strip():
             take_over(session)
-            talk = [*talk, {"role": "user", "content": text.strip()}]
-        return "", chat_talk.shown(talk), talk
+            talk, note = [*talk, {"role": "user", "content": text.strip()}], ""
+        return "", chat_talk.shown(talk), talk, note
 
-    def again(session: gr.Request, talk: Talk) -> tuple[Talk, Talk]:
+    def again(session: gr.Request, talk: Talk) -> tuple[Talk, Talk, str]:
         take_over(session)
         talk = chat_talk.until_question(chat_talk.plain(talk))
-        return chat_talk.shown(talk), talk
+        return chat_talk.shown(talk), talk, ""
 
-    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> tuple[Talk, Talk]:
+    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> tuple[Talk, Talk, str]:
         take_over(session)
         at = change.index if isinstance(change.index, int) else change.index[0]
         talk = [*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}]
-        return chat_talk.shown(talk), talk
+        return chat_talk.shown(talk), talk, ""
 
-    def suggested(session: gr.Request, chosen: gr.SelectData) -> tuple[Talk, Talk]:
+    def suggested(session: gr.Request, chosen: gr.SelectData) -> tuple[Talk, Talk, str]:
         take_over(session)
         talk = [{"role": "user", "content": str(chosen.value["text"])}]
-        return talk, talk
+        return talk, talk, ""
 
     def stopped(session: gr.Request) -> None:
         jobs.stop(chat_inside.key_of(session))
@@ -211,7 +211,7 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
     def stream(session: gr.Request, talk: Talk, steps: Steps, *values: Any) -> Iterator[list[Any]]:
         yield from _stream(context, chat_inside.key_of(session), talk, steps, Wishes(*values))
 
-    asks, shows = [parts.box, parts.bot], [parts.bot, parts.asked]
+    asks, shows = [parts.box, parts.bot, parts.note], [parts.bot, parts.asked, parts.note]
     asked = [
         send.click(ask, asks, [parts.box, *shows], **form.FAST),
         parts.box.submit(ask, asks, [parts.box, *shows], **form.FAST),
