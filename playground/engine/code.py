@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def _launch(launch: Launch, built: Compiled, target: Target, wanted: Sequence[st
         file=Path(built.source_file).name,
         python=python,
         first_line=first_line,
-        stages={stage: tuple(CodeRow(text=r.text, lines=r.lines) for r in rows) for stage, rows in stages.items()},
+        stages={stage: tuple(map(_row, rows)) for stage, rows in stages.items()},
         findings=tuple(CodeFinding(**f._asdict()) for f in findings.find(stages)),
         resources=compile.resources_of(built, target),
         occupancy=held.occupancy,
@@ -66,13 +67,24 @@ def _launch(launch: Launch, built: Compiled, target: Target, wanted: Sequence[st
     )
 
 
+def _row(row: Row) -> CodeRow:
+    """Not validated: there are tens of thousands, and the page checks them when they arrive."""
+    return CodeRow.model_construct(text=row.text, lines=row.lines)
+
+
 def rows_of(built: Compiled, stage: str) -> list[Row]:
     """One stage's lines, each with the Python lines it came from."""
     if stage == "sass":
-        return sass_listing(built.stages["ptx"], lambda ptx: compile.assemble(ptx, built.fuses)[0], built.source_file)
+        return _sass(built.stages["ptx"], built.fuses, built.source_file)
     if stage not in built.stages:
         return [Row(f"// no {stage}: this kernel is written in Gluon, which begins at ttgir", ())]
     return listing(stage, built.stages[stage], built.source_file)
+
+
+@functools.lru_cache(maxsize=64)
+def _sass(ptx: str, fuses: bool, source_file: str) -> list[Row]:
+    """Two tools and most of the time of a compilation: kept for the next time the same code is looked at."""
+    return sass_listing(ptx, lambda numbered: compile.assemble(numbered, fuses)[0], source_file)
 
 
 def source_of(launch: Launch) -> tuple[tuple[str, ...], int]:

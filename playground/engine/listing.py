@@ -176,12 +176,14 @@ def sass_listing(ptx: str, assemble: Callable[[str], bytes], source_file: str) -
 
 
 def _disassembled(cubin: bytes) -> str:
-    """By the nvdisasm that Triton brings."""
+    """By the nvdisasm that Triton brings; without its analysis of the data flow, which adds nothing to the text."""
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([tool, "-g", "-c", file.name], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [tool, "-g", "-c", "-ndf", file.name], capture_output=True, text=True, timeout=60, check=True
+        )
     return done.stdout
 
 
