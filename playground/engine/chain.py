@@ -8,6 +8,7 @@ anything from one kernel to the next.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +43,21 @@ def eager_chain(spec: KernelSpec, inputs: Inputs) -> tuple[Step, ...]:
         else v
         for name, v in inputs.items()
     }
-    watch = _Watch({name: v for name, v in shapes.items() if isinstance(v, torch.Tensor)})
-    with torch.no_grad(), watch:
-        results = (spec.eager or spec.reference)(**shapes)
-    results = results if isinstance(results, tuple) else (results,)
+    results, watch = _watched(spec.eager or spec.reference, shapes)
     finals = {watch.name_of(t): out.name for t, out in zip(results, spec.outputs, strict=False)}
     return tuple(Step(step.kernel, _renamed(step.reads, finals), _renamed(step.writes, finals)) for step in watch.steps)
+
+
+def steps_of(function: Callable[..., Any], shapes: Inputs) -> tuple[Step, ...]:
+    """The steps of any function of tensors without values, by argument name."""
+    return tuple(_watched(function, shapes)[1].steps)
+
+
+def _watched(function: Callable[..., Any], shapes: Inputs) -> tuple[tuple[torch.Tensor, ...], _Watch]:
+    watch = _Watch({name: v for name, v in shapes.items() if isinstance(v, torch.Tensor)})
+    with torch.no_grad(), watch:
+        results = function(**shapes)
+    return results if isinstance(results, tuple) else (results,), watch
 
 
 def _renamed(tensors: tuple[tuple[str, int], ...], names: dict[str, str]) -> tuple[tuple[str, int], ...]:

@@ -9,6 +9,7 @@ device; whoever shows this says so. Runs in the compiler's worker.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from triton.runtime.driver import driver
 
 from kernels.spec import InputError
 from playground.engine import choose, compile
-from playground.engine.chain import eager_chain
+from playground.engine.chain import eager_chain, steps_of
 from playground.engine.errors import describe
 from playground.engine.inductor_messages import InductorKernel, InductorRequest, InductorResult
 from playground.engine.job import Job
@@ -61,7 +62,9 @@ def _subject(request: InductorRequest, chosen: choose.Chosen) -> tuple[Callable[
     """What is compiled, its arguments, and the eager chain beside it."""
     spec = chosen.spec
     if request.block:
-        return decoder_block, block_inputs(), ()
+        inputs = block_inputs()
+        shapes = {name: torch.empty_like(x, device="meta") for name, x in zip(_BLOCK_NAMES, inputs, strict=True)}
+        return decoder_block, inputs, steps_of(decoder_block, shapes)
     inputs = spec.inputs(chosen.dims, chosen.dtype, "meta", request.seed)
     eager = spec.eager or spec.reference
     names = list(inputs)
@@ -188,6 +191,9 @@ def decoder_block(x, norm1, norm2, wq, wk, wv, wo, gate, up, down):
     x = x + (weights @ v).transpose(0, 1).reshape(x.shape) @ wo.T
     normed = _norm(x, norm2)
     return x + (torch.nn.functional.silu(normed @ gate.T) * (normed @ up.T)) @ down.T
+
+
+_BLOCK_NAMES = tuple(inspect.signature(decoder_block).parameters)
 
 
 def _norm(x, weight):

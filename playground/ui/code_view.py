@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from playground.engine.code_messages import CodeResult, LaunchCode
-from playground.engine.inductor_messages import InductorKernel, InductorResult
 from playground.ui import panels, words
 
 CONTEXT = 3  # unchanged lines around a change
@@ -73,52 +72,26 @@ def _where(stage: str, lines: Sequence[int]) -> str:
     return f"{stage.upper()}, from line{'s' * (len(lines) > 1)} {shown}{' …' if len(lines) > 6 else ''}"
 
 
-# What torch.compile writes
-
-
-def inductor(result: InductorResult, ours: int | None) -> str:
-    """How many kernels each way takes and what they move, then each of Inductor's kernels with what to notice.
-
-    ours: launches of our own plan, where it was compiled.
-    """
-    many = words.count(len(result.kernels), "Triton kernel")
-    libraries = f" and {words.count(len(result.extern), 'library call')}" if result.extern else ""
-    rows = [("torch.compile", f"{many}{libraries}", words.text(result.bytes_moved, words.BYTES))]
-    if not result.block:
-        eager = words.count(result.eager_kernels, "kernel")
-        rows.append(("eager", eager, words.text(result.eager_bytes, words.BYTES)))
-        if ours is not None:
-            rows.append(("this kernel", words.count(ours, "launch").replace("launchs", "launches"), ""))
-    body = "".join(f"<tr><th scope=row>{a}</th><td>{b}</td><td>{c}</td></tr>" for a, b, c in rows)
-    heads = "<th scope=col></th><th scope=col>runs</th><th scope=col>bytes moved, modelled</th>"
-    figure = (
-        f'<div class="scroll"><table class="fig"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
-    opened = " open" if len(result.kernels) == 1 else ""
-    return figure + "".join(_generated(k, opened) for k in result.kernels)
-
-
-def _generated(kernel: InductorKernel, opened: str) -> str:
-    notes = "".join(f"<li>{escape(note)}</li>" for note in kernel.notes)
-    return (
-        f'<details class="gen"{opened}><summary>{escape(kernel.name)}</summary><ul>{notes}</ul>'
-        f'<pre tabindex="0" aria-label="Source of {escape(kernel.name)}">{escape(_body(kernel.source))}</pre></details>'
-    )
-
-
-def _body(source: str) -> str:
-    """From the decorator on: the imports before it are the same in every kernel."""
-    at = source.find("@triton_heuristics")
-    return source[at:] if at >= 0 else source
-
-
 # Two results side by side
 
 
 def resources_table(before: CodeResult, after: CodeResult, names: tuple[str, str]) -> str:
-    """Registers, spills, shared memory, occupancy and lines of both."""
-    one, two = before.launches[0], after.launches[0]
-    rows = [
+    """Registers, spills, shared memory, occupancy and lines of both, launch by launch."""
+    pairs = list(zip(before.launches, after.launches, strict=False))
+    body = ""
+    for one, two in pairs:
+        body += f'<tr><th scope=rowgroup colspan="4">{escape(one.kernel)}</th></tr>' if len(pairs) > 1 else ""
+        body += "".join(
+            f"<tr><th scope=row>{escape(name)}</th><td>{a:,}</td><td>{b:,}</td>"
+            f"<td>{f'{b - a:+,}' if b != a else 'same'}</td></tr>"
+            for name, a, b in _used(one, two)
+        )
+    heads = "".join(f"<th scope=col>{escape(h)}</th>" for h in ("", *names, "change"))
+    return _figure(heads, body)
+
+
+def _used(one: LaunchCode, two: LaunchCode) -> list[tuple[str, int, int]]:
+    return [
         ("registers a thread", one.resources.registers, two.resources.registers),
         ("spills, bytes a thread", one.resources.spills, two.resources.spills),
         ("shared memory, bytes", one.resources.shared_bytes, two.resources.shared_bytes),
@@ -127,13 +100,6 @@ def resources_table(before: CodeResult, after: CodeResult, names: tuple[str, str
         ("occupancy, %", round(100 * (one.occupancy or 0)), round(100 * (two.occupancy or 0))),
         *((f"lines of {stage.upper()}", *both) for stage, both in _lengths(one, two)),
     ]
-    body = "".join(
-        f"<tr><th scope=row>{escape(name)}</th><td>{a:,}</td><td>{b:,}</td>"
-        f"<td>{f'{b - a:+,}' if b != a else 'same'}</td></tr>"
-        for name, a, b in rows
-    )
-    heads = "".join(f"<th scope=col>{escape(h)}</th>" for h in ("", *names, "change"))
-    return _figure(heads, body)
 
 
 def _figure(heads: str, body: str) -> str:
@@ -147,16 +113,27 @@ def _lengths(one: LaunchCode, two: LaunchCode) -> Iterator[tuple[str, tuple[int,
 
 
 def diff(before: CodeResult, after: CodeResult, stage: str) -> str:
-    """A unified diff of one stage as HTML; a line where the stage is the same, or missing in one."""
-    one, two = before.launches[0].stages.get(stage), after.launches[0].stages.get(stage)
+    """A unified diff of one stage, or of "python", as HTML; a line where it is the same, or missing in one."""
+    one, two = _text(before, stage), _text(after, stage)
     if one is None or two is None:
         return f'<p class="sub">{escape(stage.upper())} is a stage of only one of the two targets.</p>'
-    lines = list(difflib.unified_diff([r.text for r in one], [r.text for r in two], "", "", lineterm="", n=CONTEXT))[2:]
+    lines = list(difflib.unified_diff(one, two, "", "", lineterm="", n=CONTEXT))[2:]
     if not lines:
         return f'<p class="sub">{escape(stage.upper())} is the same in both.</p>'
     body = "".join(map(_diff_line, lines[:MOST]))
     more = f'<li class="gap">{len(lines) - MOST:,} more lines differ</li>' if len(lines) > MOST else ""
     return f'<ol class="diff" tabindex="0" aria-label="Differences in {escape(stage.upper())}">{body}{more}</ol>'
+
+
+def _text(result: CodeResult, stage: str) -> list[str] | None:
+    """The lines of a stage of every launch; launches are told apart by a line with their name."""
+    lines: list[str] = []
+    for launch in result.launches:
+        if stage != "python" and stage not in launch.stages:
+            return None
+        lines += [f"// {launch.kernel}"] if len(result.launches) > 1 else []
+        lines += launch.python if stage == "python" else [row.text for row in launch.stages[stage]]
+    return lines
 
 
 def _diff_line(line: str) -> str:

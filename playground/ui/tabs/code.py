@@ -10,11 +10,11 @@ import gradio as gr
 
 from kernels import InputError, get
 from kernels.targets import TARGETS
-from playground.engine.code_messages import STAGES, CodeRequest, CodeResult
+from playground.engine.code_messages import CodeRequest, CodeResult
 from playground.engine.inductor_messages import InductorRequest
 from playground.engine.messages import EngineError, Failure, Progress, Request
 from playground.ui import bench as form
-from playground.ui import code_view, live, panels, words
+from playground.ui import code_compare, code_view, inductor_view, live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import Bench
 from playground.ui.context import LONG, Context
@@ -25,7 +25,6 @@ GPUS = {
     "sm_100": "B200", "sm_120": "RTX 5090", "gfx90a": "MI250X", "gfx942": "MI300X", "gfx950": "MI355X",
     "gfx1100": "RX 7900 XTX",
 }  # fmt: skip
-SAME = "the same"
 EMPTY = (
     "Not compiled yet",
     "Press Compile: the kernel, shape, dtype and config above become code for the GPU chosen here, without that GPU.",
@@ -48,16 +47,7 @@ def build(context: Context, bench: Bench) -> Loaded:
     with gr.Column(elem_classes="sheet", visible=False) as looks:
         looks_head = live.html()
         found = live.html()
-    with gr.Column(elem_classes="sheet", visible=False) as comparing:
-        live.html(panels.section("Compare", None, "the choice above beside another target, dtype or config"))
-        with gr.Row(elem_classes="headrow"):
-            other_target = gr.Dropdown([(SAME, SAME), *targets], value=SAME, label="target", filterable=False)
-            other_dtype = gr.Dropdown([SAME], value=SAME, label="dtype", filterable=False)
-            other_config = gr.Dropdown([SAME], value=SAME, label="config", filterable=False)
-            stage = gr.Dropdown([s.upper() for s in STAGES], value="PTX", label="stage", filterable=False)
-            compare = gr.Button("Compare", min_width=110)
-        compared = live.html()
-
+    comparing = code_compare.build(context, bench, target, targets)
     with gr.Column(elem_classes="sheet"):
         with gr.Row(elem_classes="headrow"):
             note = "read without a GPU; on one, its header and a few choices may differ"
@@ -66,13 +56,10 @@ def build(context: Context, bench: Bench) -> Loaded:
             block = gr.Button("For a decoder block", size="sm", elem_id="inductor-block")
         wrote = live.html('<p class="quiet">Inductor\'s own Triton for the same operation, beside ours.</p>')
 
-    outputs = [banner, head, view, looks, looks_head, found, comparing, other_dtype, other_config]
+    outputs = [banner, head, view, looks, looks_head, found, *comparing.outputs]
 
     def compile_(session: gr.Request, arch: str, *values: Any) -> Iterator[list[Any]]:
         yield from _compile(context, session.session_hash or "", arch, values)
-
-    def compare_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
-        yield from _compare(context, session.session_hash or "", arch, values)
 
     def inductor_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
         yield from _inductor(context, session.session_hash or "", arch, values, block=False)
@@ -84,17 +71,12 @@ def build(context: Context, bench: Bench) -> Loaded:
     block.click(block_, [target, *bench.inputs], wrote, **LONG)
     go.click(compile_, [target, *bench.inputs], outputs, **LONG)
     target.input(compile_, [target, *bench.inputs], outputs, **LONG)
-    compare.click(compare_, [target, other_target, other_dtype, other_config, stage, *bench.inputs], compared, **LONG)
-
-    def fill(request: Request, problem: str) -> list[Any]:
-        return []
-
-    return Loaded([], fill)
+    return Loaded()
 
 
 def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """One press of Compile. The old code stays until the new is there; a refusal takes it away."""
-    keep = [gr.update()] * 8
+    keep = [gr.update()] * 11
     cancel = context.jobs.start(f"code {session}")
     try:
         asked = ask(CodeRequest, form.read(context, *values), target=arch)
@@ -104,7 +86,7 @@ def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...])
     except (InputError, EngineError) as error:
         hidden = gr.update(visible=False)
         said = panels.failed(str(error), nothing_ran=False)
-        yield [said, gr.update(), None, hidden, "", "", hidden, gr.update(), gr.update()]
+        yield [said, gr.update(), None, hidden, "", "", *code_compare.hidden()]
     finally:
         context.jobs.end(f"code {session}", cancel)
 
@@ -130,34 +112,8 @@ def _drawn(context: Context, result: CodeResult) -> list[Any]:
         gr.update(visible=bool(found)),
         panels.section("What to look at", result.source, "found in the code; each leads to its lines"),
         found,
-        gr.update(visible=bool(result.launches)),
-        gr.update(choices=[SAME, *spec.dtypes], value=SAME),
-        gr.update(choices=[(SAME, SAME), *listed[1:]], value=SAME),
+        *(code_compare.offered(spec, listed) if result.launches else code_compare.hidden()),
     ]
-
-
-def _compare(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[str]:
-    other_arch, other_dtype, other_config, stage, *inputs = values
-    cancel = context.jobs.start(f"code {session}")
-    try:
-        asked = ask(CodeRequest, form.read(context, *inputs), target=arch)
-        changes: dict[str, Any] = {"target": arch if other_arch == SAME else other_arch}
-        if other_dtype != SAME:
-            changes["dtype"] = other_dtype
-        if other_config != SAME:
-            changes["config"] = form.links.config_from(other_config)
-        second = asked.model_copy(update=changes)
-        if second == asked:
-            yield panels.failed("both sides are the same; choose another target, dtype or config", nothing_ran=False)
-            return
-        yield panels.working(Progress(what="Compiling both"))
-        before, after = _ask(context, asked, cancel), _ask(context, second, cancel)
-        names = _names(before, after)
-        yield code_view.resources_table(before, after, names) + code_view.diff(before, after, stage.lower())
-    except (InputError, EngineError) as error:
-        yield panels.failed(str(error), nothing_ran=False)
-    finally:
-        context.jobs.end(f"code {session}", cancel)
 
 
 def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...], block: bool) -> Iterator[str]:
@@ -171,21 +127,11 @@ def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...]
         spec = get(chosen.kernel)
         inputs = spec.inputs(chosen.dims, chosen.dtype or spec.dtypes[0], "meta")
         ours = len(spec.plan(inputs, spec.default_config(inputs, TARGETS[arch]), TARGETS[arch]).launches)
-        yield code_view.inductor(result, ours)
+        yield inductor_view.inductor(result, ours)
     except (InputError, EngineError) as error:
         yield panels.failed(str(error), nothing_ran=False)
     finally:
         context.jobs.end(f"code {session}", cancel)
-
-
-def _names(before: CodeResult, after: CodeResult) -> tuple[str, str]:
-    """What tells the two apart, for the heads of the table."""
-
-    def parts(result: CodeResult) -> list[str]:
-        return [result.target, result.choice.dtype, result.choice.config.label]
-
-    pairs = [(a, b) for a, b in zip(parts(before), parts(after), strict=True) if a != b]
-    return ", ".join(a for a, _ in pairs) or "before", ", ".join(b for _, b in pairs) or "after"
 
 
 TAB = Tab("Code", 40, build)
