@@ -267,7 +267,7 @@ def unsupported(dtype, target):
     if target.arch == "sm_90":
         return None
     here = "a CPU" if target.kind == "cpu" else target.arch
-    return f"gluon_attention is written for Hopper (sm_90), and this is {here}: use attention; its sm_90 code can be read"
+    return f"gluon_attention is written for Hopper (sm_90), and this is {here}: use attention, or read its sm_90 code"
 
 
 _SMALL = {"batch": 2, "kv_heads": 2, "group": 2, "q_len": 70, "kv_len": 70, "head_dim": 64}

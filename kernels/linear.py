@@ -10,6 +10,10 @@ row (DOT 0) products are added lane by lane, and one reduction across lanes come
 (DOT 1) the tensor cores multiply, with x padded to BLOCK_M rows. The order of the sum differs from a library's, and
 is float32 throughout; float32 inputs are multiplied exactly (IEEE), never in TF32.
 
+With PDL (programmatic dependent launch, Hopper and later) a program begins while the kernel before it still runs: it
+asks for its first weights at once and waits only before it reads x. That hides a launch, but only where no kernel
+right before has written the weight, which nothing here can know: so it is a config to choose, never the default.
+
 What to look at: bytes per second against the copy roof. With BLOCK_K as wide as K there is no loop at all, and every
 load of the program is in flight at once.
 """
@@ -19,8 +23,18 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.checks import FLOATS, need_dtype, need_no_grad, need_rank, need_same_device, need_same_dtype, need_shape
+from kernels.checks import (
+    FLOATS,
+    InputError,
+    need_dtype,
+    need_no_grad,
+    need_rank,
+    need_same_device,
+    need_same_dtype,
+    need_shape,
+)
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
@@ -29,15 +43,20 @@ from kernels.spec import next_power_of_2 as pow2
 def linear_kernel(
     x_ptr, weight_ptr, bias_ptr, out_ptr, n_rows, n_cols, k_size,
     stride_xm, stride_xk, stride_wn, stride_wk, EVEN_K: tl.constexpr,
-    DOT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    DOT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows by BLOCK_N outputs; the blocks of rows come first, so that they share the weight in L2."""
+    if PDL:
+        gdc_launch_dependents()
     row_blocks = tl.cdiv(n_rows, BLOCK_M)
     rows = (tl.program_id(0) % row_blocks).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     cols = (tl.program_id(0) // row_blocks).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     row_mask = (rows < n_rows)[:, None]
     col_mask = (cols < n_cols)[:, None]
-    acc = tl.zeros([BLOCK_M, BLOCK_N] if DOT else [BLOCK_M, BLOCK_N, BLOCK_K], tl.float32)
+    ONE: tl.constexpr = BLOCK_M == 1  # a row keeps its products in two dimensions, and so in the order of its loads
+    acc = tl.zeros(
+        [BLOCK_M, BLOCK_N] if DOT else [BLOCK_N, BLOCK_K] if ONE else [BLOCK_M, BLOCK_N, BLOCK_K], tl.float32
+    )
     for start in range(0, k_size, BLOCK_K):
         k = (start + tl.arange(0, BLOCK_K))[None, :]
         inside = True if EVEN_K else k < k_size
@@ -46,12 +65,16 @@ def linear_kernel(
             weight_ptr + cols[:, None] * stride_wn + k.to(tl.int64) * stride_wk,
             mask=col_mask & inside, other=0.0, eviction_policy="evict_first",
         )  # fmt: skip
+        if PDL:
+            gdc_wait()  # x comes from the kernel before, the weight does not; once that is done, this costs nothing
         x = tl.load(x_ptr + rows[:, None] * stride_xm + k.to(tl.int64) * stride_xk, mask=row_mask & inside, other=0.0)
-        if DOT:
+        if ONE:
+            acc += x.to(tl.float32) * weight.to(tl.float32)  # [1, K] * [N, K]
+        elif DOT:
             acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")  # [M, K] @ [K, N]
         else:
             acc += x.to(tl.float32)[:, None, :] * weight.to(tl.float32)[None, :, :]  # [M, N, K]
-    out = acc if DOT else tl.sum(acc, axis=2)
+    out = acc if DOT else tl.sum(acc, axis=1)[None, :] if ONE else tl.sum(acc, axis=2)  # [M, N]
     if bias_ptr is not None:
         out += tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]
     tl.store(out_ptr + rows[:, None] * n_cols + cols[None, :], out, mask=row_mask & (cols < n_cols)[None, :])
@@ -119,9 +142,13 @@ def plan(inputs, config, target):
         "stride_wk": weight.stride(1),
         "DOT": _dot(config, target),
         "EVEN_K": k_size % config.meta["BLOCK_K"] == 0,
+        **({} if "PDL" in config.meta else {"PDL": 0}),
     }
+    pdl = "PDL" in config.meta
+    if pdl and target.capability < 90:
+        raise InputError(f"PDL is for Hopper and later, and this is {target.arch}; choose a config without", "config")
     grid = (triton.cdiv(n_rows, config.meta["BLOCK_M"]) * triton.cdiv(n_cols, config.meta["BLOCK_N"]),)
-    return Plan((Launch(linear_kernel, grid, args, config),), {"out": out})
+    return Plan((Launch(linear_kernel, grid, args, config, pdl=pdl),), {"out": out})
 
 
 def _dot(config, target):
@@ -135,7 +162,7 @@ def configs(inputs, target):
     if target.kind == "cpu":
         yield from _cpu_configs(n_rows, k_size)
     elif n_rows <= 1:
-        yield from _one_row_configs(k_size)
+        yield from _one_row_configs(k_size, target)
     else:
         yield from _few_rows_configs(inputs["x"], target)
 
@@ -158,10 +185,14 @@ def _cpu_configs(n_rows, k_size):
     yield from _once((block_m, block_n, block_k) for block_n in (4 if few else 32, 4, 8, 2, 32, 64))
 
 
-def _one_row_configs(k_size):
+def _one_row_configs(k_size, target):
     whole = min(pow2(k_size), 4096)
-    choices = (2, whole, 4), (1, whole, 2), (1, whole, 4), (4, whole, 8), (4, 1024, 4), (8, 1024, 4), (16, 512, 4)
+    choices = [(2, whole, 4), (1, whole, 2), (1, whole, 4), (2, whole, 2), (1, whole, 1), (4, whole, 4), (4, whole, 8)]
+    choices += [(8, whole, 8), (4, 1024, 4), (8, 1024, 4), (16, 512, 4)]
     yield from _once((1, block_n, min(block_k, whole), warps) for block_n, block_k, warps in choices)
+    if target.capability >= 90:  # never the default: see the module's docstring
+        for block_n, block_k, num_warps in choices[:5]:
+            yield Config({"BLOCK_M": 1, "BLOCK_N": block_n, "BLOCK_K": block_k, "PDL": 1}, num_warps)
 
 
 def _few_rows_configs(x, target):
@@ -262,16 +293,16 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Sum started anew",
-            find="acc += x.to(tl.float32)[:, None, :] * weight",
-            replace="acc = x.to(tl.float32)[:, None, :] * weight",
+            find="acc += x.to(tl.float32) * weight",
+            replace="acc = x.to(tl.float32) * weight",
             hint="What is left of the first block of K after the second?",
             symptom="only the last block of K is summed",
             dims={"m": 1, "n": 130, "k": 10_000},
         ),
         Bug(
             "Sum in low precision",
-            find="acc += x.to(tl.float32)[:, None, :] * weight.to(tl.float32)[None, :, :]",
-            replace="acc = (acc + x[:, None, :] * weight[None, :, :]).to(tl.float16).to(tl.float32)",
+            find="acc += x.to(tl.float32) * weight.to(tl.float32)",
+            replace="acc = (acc + x * weight).to(tl.float16).to(tl.float32)",
             hint="In which dtype are the products added up?",
             symptom="small products are lost against a large sum",
             dims={"m": 1, "n": 130, "k": 30_000},
