@@ -27,6 +27,7 @@ from playground.decoder.conversation import (
     StepTime,
     Table,
     by_table,
+    share_out,
     shortened,
 )
 from playground.decoder.flight import Flight, Reader, Seen
@@ -200,7 +201,7 @@ class Batch:
 
     def _prefill_chunk(self, group: list[Conversation], out: list[Emitted]) -> None:
         chunks, ready = [], []
-        for conversation, count in self._choose(group):
+        for conversation, count in share_out(group, PREFILL_ROWS[-1], self.runner.chunk):
             if conversation.hold is not None and self._make_room(conversation, count, out):
                 ready.append((conversation, count))
         # Making room may have sent one away that had its room already.
@@ -222,17 +223,6 @@ class Batch:
             conversation.prefilled += count
             if conversation.pending == 0:
                 self._prompt_is_in(conversation, tokens[index], seen.get(conversation), now, out)
-
-    def _choose(self, group: list[Conversation]) -> list[tuple[Conversation, int]]:
-        """Who gets how many tokens of this chunk: those with least left first, each at most its share of the rest."""
-        waiting = sorted(group, key=lambda c: (c.pending, c.number))[: PREFILL_ROWS[-1]]
-        left, chosen = self.runner.chunk, []
-        for index, conversation in enumerate(waiting):
-            count = min(conversation.pending, left // (len(waiting) - index))
-            if count:
-                chosen.append((conversation, count))
-                left -= count
-        return chosen
 
     def _chunk(self, conversation: Conversation, count: int) -> Chunk:
         hold = conversation.held

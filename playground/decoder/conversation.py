@@ -117,6 +117,18 @@ def by_table(conversations: Sequence[Conversation]) -> list[list[Conversation]]:
     return [groups[table] for table in sorted(groups)]
 
 
+def share_out(group: Sequence[Conversation], most: int, tokens: int) -> list[tuple[Conversation, int]]:
+    """Who gets how many tokens of a chunk: `most` of those with least left, each at most its share of the rest."""
+    waiting = sorted(group, key=lambda c: (c.pending, c.number))[:most]
+    chosen = []
+    for index, conversation in enumerate(waiting):
+        count = min(conversation.pending, tokens // (len(waiting) - index))
+        if count:
+            chosen.append((conversation, count))
+            tokens -= count
+    return chosen
+
+
 def shortened(tokens: list[int], keep: int, max_context: int) -> list[int]:
     """The first `keep` tokens and the newer half of what a context of `max_context` holds besides."""
     keep = min(keep, max_context // 2)

@@ -158,6 +158,20 @@ class Decoder:
         self.batch.pool.drop_cached()
         self.meter.forget()
 
+    def rehearsals(self) -> Iterator[str]:
+        """Make the programs of further prompt lengths and of several conversations, one before each line it gives.
+
+        To be driven while nothing else runs. Nothing in the interpreter, which compiles nothing.
+        """
+        runner = self.batch.runner
+        for kind, size in [] if launches.INTERPRETED else runner.likely():
+            runner.swap(self.batch.table)
+            with torch.no_grad():
+                runner.rehearse(kind, size)
+            self.batch.reload()
+            what = f"{size} at once" if isinstance(size, int) else f"prompts of {size[0]} tokens, {size[1]} at once"
+            yield f"made ready: {what}"
+
     def source(self) -> Source:
         """Where this decoder's figures come from, now."""
         return execute.source(Job(self.batch.runner.model.device, launches.INTERPRETED))

@@ -65,7 +65,10 @@ class ChatRequest(Message):
 
 
 class WarmRequest(Message):
-    """Start the worker, load the model, compile what a first answer needs. Answered at once where that is done."""
+    """Start the worker, load the model, compile what answers need. Answered at once where that is done.
+
+    Questions may come before it is answered: they go first, and wait for no more than a program.
+    """
 
     verb: Literal["warm"] = "warm"
 

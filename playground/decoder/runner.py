@@ -21,6 +21,8 @@ from playground.decoder.sampler import Sampling
 
 MOST_PROGRAMS = 96  # kept at once; the one unused for longest goes
 PREFILL_ROWS = (1, 8)  # sequences in one prefill: the next of these that holds them
+CPU_PREFILLS = (1, 2, 4, 8, 12, 16, 24)  # tokens in one: the next of these; beyond them a multiple of 16
+WARM_ROWS = 8  # conversations at once whose decode programs are made ahead
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ class Runner:
     def prefill_size(self, tokens: int, sequences: int) -> tuple[int, int]:
         rows = next(n for n in PREFILL_ROWS if n >= sequences)
         if self.model.device.type == "cpu":
-            return (tokens if tokens <= 16 else min(-(-tokens // 16) * 16, self.chunk)), rows
+            size = next((size for size in CPU_PREFILLS if size >= tokens), -(-tokens // 16) * 16)
+            return min(size, self.chunk), rows
         return min(max(16, 1 << (tokens - 1).bit_length()), self.chunk), rows
 
     def prefill(self, chunks: Sequence[Chunk]) -> dict[str, torch.Tensor]:
@@ -214,6 +217,20 @@ class Runner:
         ops.program.outputs = {"ids": ids, "logits": logits}
 
     # Programs
+
+    def likely(self) -> list[tuple[str, int | tuple[int, int]]]:
+        """The programs that a chat asks for first, those that every chat needs before the others."""
+        prefills = dict.fromkeys(self.prefill_size(n, 1) for n in range(1, self.chunk + 1))
+        decodes = dict.fromkeys(self.decode_size(n) for n in range(1, min(WARM_ROWS, len(self.rows.ids)) + 1))
+        sizes = [("decode", n) for n in decodes] + [("prefill", (self.chunk, PREFILL_ROWS[-1]))]
+        return [sizes[0], *(("prefill", size) for size in reversed(prefills)), *sizes[1:]]
+
+    def rehearse(self, kind: str, size: int | tuple[int, int]) -> None:
+        """Make a program and run it on padding, which compiles its kernels. The rows are to be loaded again."""
+        ready = self._get(kind, size)[0]
+        self.rows.load([])
+        self._load_chunks([], self.chunk)
+        ready.run()
 
     def _get(self, kind: str, size: int | tuple[int, int]) -> tuple[_Ready, bool]:
         key = (kind, size, *(self.table[group] for group in GROUPS))

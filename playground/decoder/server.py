@@ -26,6 +26,7 @@ from playground.decoder.protocol import (
     Answered,
     Ask,
     ChatAnyResult,
+    Loading,
     Pause,
     Paused,
     Refused,
@@ -54,6 +55,8 @@ class Server:
         self._inbox = inbox
         self._answers: dict[Conversation, tuple[int, Answer]] = {}
         self._led: dict[int, Replay | Rereading] = {}  # conversations of our own, by who asked
+        self._warming: list[int] = []  # who waits for the rehearsals
+        self._rehearsals = decoder.rehearsals()
         self._paused = False
         self._stats_at = 0.0
 
@@ -63,13 +66,15 @@ class Server:
             self._listen()
             if not self._paused and not self._batch.idle:
                 self._give_out(self._decoder.step())
+            elif not self._paused and self._warming:
+                self._rehearse()
             self._send_stats()
 
     # What comes in
 
     def _listen(self) -> None:
         """Everything that waits; at rest, or paused, until something comes."""
-        resting = self._paused or self._batch.idle
+        resting = self._paused or (self._batch.idle and not self._warming)
         while True:
             try:
                 message = self._inbox.get(timeout=IDLE_SECONDS) if resting else self._inbox.get_nowait()
@@ -85,6 +90,9 @@ class Server:
                     self._batch.cancel(conversation)
             if message.id in self._led:
                 self._led[message.id].cancel()
+            if message.id in self._warming:
+                self._warming.remove(message.id)
+                self._sender.send(Refused(id=message.id, failure=Failure(kind="cancelled", message="stopped")))
         elif isinstance(message, Pause):
             self._drain()
             self._paused = True
@@ -99,6 +107,8 @@ class Server:
             if isinstance(ask.request, ChatRequest):
                 answer = self._decoder.submit(ask.request)
                 self._answers[answer.conversation] = (ask.id, answer)
+            elif isinstance(ask.request, WarmRequest):
+                self._warming.append(ask.id)
             elif isinstance(ask.request, ReplayRequest):
                 self._led[ask.id] = Replay(self._decoder, ask.request)
             elif isinstance(ask.request, AttentionRequest) and ask.request.messages:
@@ -111,8 +121,6 @@ class Server:
 
     def _look(self, ask: Ask) -> ChatAnyResult:
         request = ask.request
-        if isinstance(request, WarmRequest):
-            return self._decoder.facts(self._ready_seconds)
         self._drain()
         if isinstance(request, SwapRequest):
             return self._swap(request)
@@ -123,6 +131,16 @@ class Server:
         assert isinstance(request, ProfileRequest)
         self._decoder.allow(request.table)
         return profile.profile(self._batch, request, self._decoder.source())
+
+    def _rehearse(self) -> None:
+        """One program more, so that a question waits for no more than that; an answer when all are made."""
+        line = next(self._rehearsals, None)
+        if line:
+            self._sender.send(Loading(what=line))
+            return
+        for id in self._warming:
+            self._sender.send(Answered(id=id, result=self._decoder.facts(self._ready_seconds)))
+        self._warming.clear()
 
     def _swap(self, request: SwapRequest) -> SwapResult:
         self._decoder.allow(request.table)

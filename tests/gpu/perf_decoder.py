@@ -1,37 +1,56 @@
-"""Times the decoder on the GPU at hand: decode, prefill, a full batch, the panel's cost, and transformers beside it.
+"""Times the decoder on the device at hand: decode, prefill, a full batch, the panel's cost, and transformers beside it.
 
-    python -m tests.gpu.perf_decoder [--shape smollm2-135m | llama-1b] [--only decode,prefill,batch,panel,peers]
+    python -m tests.gpu.perf_decoder [--shape smollm2-135m | llama-1b | all] [--only decode,prefill,batch,panel,peers]
+                                     [--model FOLDER] [--out FOLDER] [--seconds 540]
 
-Weights are random: a step reads and multiplies the same bytes whatever they hold. Every line is one JSON object with
-what was measured. No test; nothing is judged here.
+Every line is one JSON object with what was measured; --out also writes them to decoder-DEVICE.jsonl there. Weights are
+random unless --model gives a checkpoint: a step reads and multiplies the same bytes whatever they hold. A part that
+fails or finds no time left says so in its line, and the next goes on. No test; nothing is judged here.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import time
+from collections.abc import Callable
+from pathlib import Path
 from statistics import median
+from typing import TextIO
 
 import torch
 
-from playground import native
 from playground.decoder import profile, stats
 from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
-from playground.decoder.config import DecoderConfig
+from playground.decoder.config import DecoderConfig, read_config
 from playground.decoder.conversation import Limits
 from playground.decoder.generate import CACHE_DTYPES, DTYPES, backend_table
 from playground.decoder.looks import ProfileRequest
 from playground.decoder.model import Model
 from playground.decoder.runner import Runner
-from playground.decoder.weights import LayerWeights, Weights
+from playground.decoder.weights import LayerWeights, Weights, load_weights
 from playground.engine.messages import Source
 
 SHAPES = {
     "smollm2-135m": DecoderConfig("smollm2-135m", 49_152, 576, 30, 9, 3, 64, 1536, 8192, 1e-5, 100_000.0),
     "llama-1b": DecoderConfig("llama-1b", 128_256, 2048, 16, 32, 8, 64, 8192, 8192, 1e-5, 500_000.0),
 }
+PARTS = ("decode", "prefill", "batch", "panel", "peers")
+
+
+class Report:
+    """Where the lines go."""
+
+    def __init__(self, file: TextIO | None, **common: object):
+        self._file, self._common = file, common
+
+    def __call__(self, what: str, **values: object) -> None:
+        line = json.dumps({"what": what, **self._common, **values})
+        print(line, flush=True)
+        if self._file:
+            print(line, file=self._file, flush=True)
 
 
 def random_weights(config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> Weights:
@@ -55,11 +74,11 @@ def random_weights(config: DecoderConfig, dtype: torch.dtype, device: torch.devi
     return Weights(embedding, tuple(layer() for _ in range(config.layers)), norm(), embedding)
 
 
-def make_batch(arguments: argparse.Namespace, meter: stats.Meter) -> Batch:
-    config, device = SHAPES[arguments.shape], torch.device(arguments.device)
-    dtype = DTYPES[arguments.dtype]
+def make_batch(arguments: argparse.Namespace, config: DecoderConfig, meter: stats.Meter) -> Batch:
+    device, dtype = torch.device(arguments.device), DTYPES[arguments.dtype]
     torch.manual_seed(0)
-    weights = random_weights(config, dtype, device)
+    given = arguments.model
+    weights = load_weights(given, config, dtype, device) if given else random_weights(config, dtype, device)
     pages = arguments.context * 65 // arguments.page_size
     store = KVStore(config, pages, arguments.page_size, CACHE_DTYPES[arguments.cache_dtype or arguments.dtype], device)
     model = Model(config, weights, store, arguments.context)
@@ -73,15 +92,15 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def say(what: str, **values: object) -> None:
-    print(json.dumps({"what": what, **values}), flush=True)
+def prompt(config: DecoderConfig, seed: int, length: int) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, min(40_000, config.vocab_size), (length,), generator=generator).tolist()
 
 
 def started(batch: Batch, count: int, length: int) -> None:
     """`count` conversations of `length` tokens each, all decoding."""
     for i in range(count):
-        tokens = torch.randint(0, 40_000, (length,), generator=torch.Generator().manual_seed(i)).tolist()
-        batch.submit(tokens, limits=Limits())
+        batch.submit(prompt(batch.runner.model.config, i, length), limits=Limits())
     while batch.waiting or batch.prefilling:
         batch.step()
     for _ in range(5):  # captures, compiles
@@ -91,7 +110,8 @@ def started(batch: Batch, count: int, length: int) -> None:
 def ended(batch: Batch) -> None:
     for conversation in [*batch.active, *batch.waiting]:
         batch.cancel(conversation)
-    batch.step()
+    while not batch.idle:
+        batch.step()
     batch.pool.drop_cached()
 
 
@@ -109,9 +129,9 @@ def steps(batch: Batch, count: int, every: float = 0.0, meter: stats.Meter | Non
     return (time.perf_counter() - began) / count
 
 
-def decode(batch: Batch, arguments: argparse.Namespace) -> None:
+def decode(batch: Batch, arguments: argparse.Namespace, say: Report) -> None:
     started(batch, 1, 512 - 64)
-    times = [steps(batch, 128 if arguments.device != "cpu" else 16) for _ in range(3)]
+    times = [steps(batch, arguments.steps) for _ in range(3)]
     size = batch.runner.decode_size(1)
     say("decode", batch=1, context=512, tokens_per_second=1 / median(times), ms=1e3 * median(times))
     ready = batch.runner._get("decode", size)[0]
@@ -125,16 +145,17 @@ def decode(batch: Batch, arguments: argparse.Namespace) -> None:
     batch.step()
     batch.drain()
     here = Source(kind="measured", device=arguments.device, date="", versions={})
-    found = profile.profile(batch, ProfileRequest(batch=1, context=512), here)
-    say("profile", how=found.how, us={name: round(1e6 * spent, 1) for name, spent in found.kernels.items()})
+    for count in (1, 16):
+        found = profile.profile(batch, ProfileRequest(batch=count, context=512), here)
+        boxes = {box.box: round(1e6 * box.seconds, 1) for box in found.boxes}
+        say("profile", batch=count, how=found.how, step_ms=1e3 * found.step_seconds, us=boxes)
     ended(batch)
 
 
-def prefill(batch: Batch, arguments: argparse.Namespace) -> None:
+def prefill(batch: Batch, arguments: argparse.Namespace, say: Report) -> None:
     times = []
     for i in range(6):
-        tokens = torch.randint(0, 40_000, (512,), generator=torch.Generator().manual_seed(99 + i)).tolist()
-        batch.submit(tokens, limits=Limits(max_tokens=1))
+        batch.submit(prompt(batch.runner.model.config, 99 + i, 512), limits=Limits(max_tokens=1))
         wait()
         began = time.perf_counter()
         while not batch.idle:
@@ -145,84 +166,124 @@ def prefill(batch: Batch, arguments: argparse.Namespace) -> None:
     ended(batch)
 
 
-def full(batch: Batch, arguments: argparse.Namespace) -> None:
-    for count in (8, 64):
+def full(batch: Batch, arguments: argparse.Namespace, say: Report) -> None:
+    for count in (8, 20, 64):
         started(batch, count, 256)
-        seconds = steps(batch, 64 if arguments.device != "cpu" else 8)
+        seconds = steps(batch, max(8, arguments.steps // 2))
         say("batch", batch=count, context=256, tokens_per_second=count / seconds, ms=1e3 * seconds)
         ended(batch)
 
 
-def panel(batch: Batch, arguments: argparse.Namespace, meter: stats.Meter) -> None:
-    for count in (1, 64):
+def panel(batch: Batch, arguments: argparse.Namespace, say: Report, meter: stats.Meter) -> None:
+    """On and off in turn, so that a clock that drifts meets both."""
+    for count in (1, 20, 64):
         started(batch, count, 256)
         off, on = [], []
-        for _ in range(3):
-            off.append(steps(batch, 100))
-            on.append(steps(batch, 100, 0.1, meter))
-        say("panel", batch=count, cost=median(on) / median(off) - 1)
+        for _ in range(5):
+            off.append(steps(batch, arguments.steps))
+            on.append(steps(batch, arguments.steps, 0.1, meter))
+        say("panel", batch=count, cost=median(on) / median(off) - 1, off_ms=1e3 * median(off), on_ms=1e3 * median(on))
         ended(batch)
 
 
-def peers(arguments: argparse.Namespace) -> None:
+def peers(arguments: argparse.Namespace, c: DecoderConfig, say: Report) -> None:
     """transformers on the same shape: eager, and with a static cache and torch.compile."""
     import transformers
 
-    c = SHAPES[arguments.shape]
     config = transformers.LlamaConfig(
         vocab_size=c.vocab_size, hidden_size=c.hidden, intermediate_size=c.ffn, num_hidden_layers=c.layers,
         num_attention_heads=c.heads, num_key_value_heads=c.kv_heads, head_dim=c.head_dim, tie_word_embeddings=True,
         max_position_embeddings=c.max_context, rms_norm_eps=c.rms_eps,
     )  # fmt: skip
     model = transformers.AutoModelForCausalLM.from_config(config).to(arguments.device, DTYPES[arguments.dtype]).eval()
-    ids = torch.randint(0, 40_000, (1, 448), device=arguments.device)
-    for name, options in (("eager", {}), ("static cache, torch.compile", {"cache_implementation": "static"})):
-        for count in (8, 64):
-            wait()
-            began = time.perf_counter()
-            model.generate(
-                ids, max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None, **options
-            )
-            wait()
-            seconds = time.perf_counter() - began
-            if count == 8:
-                first = seconds  # compiles
-        began = time.perf_counter()
-        model.generate(ids, max_new_tokens=1, do_sample=False, **options)
+    ids = torch.tensor([prompt(c, 0, 448)], device=arguments.device)
+
+    def generate(count: int, options: dict[str, object]) -> float:
+        """Seconds of an answer of exactly `count` tokens."""
         wait()
-        once = time.perf_counter() - began
-        say("transformers", how=name, tokens_per_second=63 / (seconds - once), first_seconds=first)
+        began = time.perf_counter()
+        model.generate(ids, max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None, **options)
+        wait()
+        return time.perf_counter() - began
+
+    ways = {"eager": {}} | ({} if arguments.device == "cpu" else {"static cache": {"cache_implementation": "static"}})
+    for name, options in ways.items():
+        first = generate(8, options)  # compiles
+        times = [generate(64, options) - generate(1, options) for _ in range(3)]
+        say("transformers", how=name, tokens_per_second=63 / median(times), first_seconds=first)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
-    parser.add_argument("--only", default="decode,prefill,batch,panel")
+def measure(arguments: argparse.Namespace, config: DecoderConfig, say: Report, deadline: float) -> None:
+    """Each part by itself; a failure of one is its line, and the next is tried."""
+    meter = stats.Meter()
+    batch = make_batch(arguments, config, meter)
+    parts: dict[str, Callable[[], None]] = {
+        "decode": lambda: decode(batch, arguments, say),
+        "prefill": lambda: prefill(batch, arguments, say),
+        "batch": lambda: full(batch, arguments, say),
+        "panel": lambda: panel(batch, arguments, say, meter),
+        "peers": lambda: peers(arguments, config, say),
+    }
+    for name in arguments.only.split(","):
+        if time.monotonic() > deadline:
+            say("left out", part=name, why=f"--seconds {arguments.seconds} are over")
+            continue
+        began = time.monotonic()
+        try:
+            parts[name]()
+        except Exception as error:  # noqa: BLE001 - one part's failure is a result, and the others' time is dear
+            say("failed", part=name, why=f"{type(error).__name__}: {error}"[:400])
+            ended(batch)
+        say("part", part=name, seconds=round(time.monotonic() - began, 1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=(*SHAPES, "all"), default="all")
+    parser.add_argument("--model", type=Path, help="a checkpoint's folder, in place of --shape's random weights")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--out", type=Path, help="a folder for decoder-DEVICE.jsonl")
+    parser.add_argument("--seconds", type=float, default=540.0, help="no part begins after so many")
+    parser.add_argument("--steps", type=int, help="of each measurement; 128, on a CPU 16")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
+    parser.add_argument("--dtype", choices=DTYPES, help="bfloat16, on a CPU float32")
     parser.add_argument("--cache-dtype", choices=CACHE_DTYPES)
     parser.add_argument("--backend", choices=("triton", "torch"), default="triton")
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--page-size", type=int, default=16)
     parser.add_argument("--chunk", type=int, default=512)
     arguments = parser.parse_args()
-    chosen = arguments.only.split(",")
+    if unknown := [name for name in arguments.only.split(",") if name not in PARTS]:
+        parser.error(f"--only has no {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    on_cpu = arguments.device == "cpu"
+    arguments.steps = arguments.steps or (16 if on_cpu else 128)
+    arguments.dtype = arguments.dtype or ("float32" if on_cpu else "bfloat16")
+    return arguments
+
+
+def main() -> None:
+    arguments = _arguments()
+    deadline = time.monotonic() + arguments.seconds
     if arguments.device == "cpu" and arguments.backend == "triton":
+        from playground import native
+
         native.enable()
-    say("setup", **vars(arguments), torch=torch.__version__)
+    configs = {name: c for name, c in SHAPES.items() if arguments.shape in (name, "all")}
+    if arguments.model:
+        configs = {arguments.model.name: read_config(arguments.model)}
+    device = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else arguments.device
+    name = f"decoder-{device.replace(' ', '-').lower()}.jsonl"
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    file = (arguments.out / name).open("a") if arguments.out else None
     with torch.no_grad():
-        meter = stats.Meter()
-        batch = make_batch(arguments, meter)
-        if "decode" in chosen:
-            decode(batch, arguments)
-        if "prefill" in chosen:
-            prefill(batch, arguments)
-        if "batch" in chosen:
-            full(batch, arguments)
-        if "panel" in chosen:
-            panel(batch, arguments, meter)
-        if "peers" in chosen:
-            peers(arguments)
+        for shape, config in configs.items():
+            weights = "a checkpoint's" if arguments.model else "random"
+            say = Report(file, shape=shape, device=device, dtype=arguments.dtype, cache_dtype=arguments.cache_dtype)
+            say("setup", weights=weights, backend=arguments.backend, torch=torch.__version__, steps=arguments.steps)
+            measure(arguments, config, say, deadline)
+            gc.collect()
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":
