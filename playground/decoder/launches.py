@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -19,6 +20,7 @@ import kernels
 from kernels.spec import Config, KernelSpec, Launch, Plan
 from kernels.spec import next_power_of_2 as pow2
 from kernels.targets import Target
+from playground.engine import host, tuned
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 MATMUL_FROM = 33  # rows from which the tiled matmul takes over from `linear`, which is made for few
@@ -118,11 +120,20 @@ def _plan(spec: KernelSpec, inputs: dict[str, Any], target: Target) -> Plan:
 
 
 def _config(spec: KernelSpec, inputs: dict[str, Any], target: Target) -> Config:
-    """The default one; for the interpreter, which pays for each program, the one with the fewest programs."""
+    """The one tuned on this device, else the default; for the interpreter, which pays for each program, the one with
+    the fewest programs."""
     if not INTERPRETED:
-        return spec.default_config(inputs, target)
+        return _tuned(spec, inputs) or spec.default_config(inputs, target)
 
     def programs(config: Config) -> int:
         return sum(prod(launch.grid) for launch in spec.plan(inputs, config, target).launches)
 
     return min(spec.configs(inputs, target), key=programs)
+
+
+def _tuned(spec: KernelSpec, inputs: dict[str, Any]) -> Config | None:
+    device = next((value.device for value in inputs.values() if isinstance(value, torch.Tensor)), None)
+    if device is None or device.type == "meta":
+        return None
+    won = tuned.for_inputs(spec, inputs, host.name(device))
+    return Config(dict(won.meta), won.num_warps, won.num_stages) if won else None

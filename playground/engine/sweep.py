@@ -53,6 +53,7 @@ class _State:
     compiled: Source | None = None
     recorded: Source | None = None
     recorded_note: str = ""
+    note: str = ""  # on the times, such as that the host was busy
 
 
 def sweep(
@@ -169,6 +170,7 @@ def _times(answer: BenchResult | Failure, state: _State) -> dict:
     if isinstance(answer, Failure):
         return {"failure": answer.message}
     state.source = answer.source
+    state.note = answer.note or state.note
     own = answer.providers["triton"]
     if not own.ok:
         return {"ok": False if own.ulps is not None else None, "failure": own.failure, "ulps": own.ulps}
@@ -188,4 +190,5 @@ def _result(state: _State, done: bool) -> SweepResult:
         speedup=timed[state.default] / timed[best] if best is not None and state.default in timed else None,
         seconds=seconds, calls_to_repay=round(seconds * 1e6 / gain) if gain > 0 else None, target=state.target,
         source=state.source, compiled=state.compiled, recorded=state.recorded, recorded_note=state.recorded_note,
+        note=state.note,
     )  # fmt: skip

@@ -68,3 +68,4 @@ class SweepResult(Message):
     compiled: Source | None = None  # of registers, spills, shared memory and occupancy
     recorded: Source | None = None  # of recorded_us
     recorded_note: str = ""
+    note: str = ""  # on the times, such as that the host was busy

@@ -1,4 +1,5 @@
-"""The winners of sweeps, kept on disk for the device they won on, and used by every run there afterwards.
+"""The winners of sweeps, kept on disk for the device they won on, and used by every run there afterwards, and by the
+decoder.
 
 One JSON file in the cache. A winner holds for its kernel (by the hash of its source), dtype, device and Triton
 version, and for shapes of its class: every dim within the same power of two. A file that cannot be read counts as
@@ -14,10 +15,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import torch
 import triton
 from pydantic import TypeAdapter, ValidationError
 
-from kernels.spec import next_power_of_2
+from kernels.spec import Inputs, KernelSpec, next_power_of_2
 from playground.engine import recordings
 from playground.engine.messages import ConfigChoice, Message
 from playground.settings import Settings
@@ -62,6 +64,29 @@ def lookup(kernel: str, dtype: str, dims: Mapping[str, int], device: str) -> Con
     """The config that won for this shape's class on this device."""
     wanted = _key(kernel, dtype, dims, device)
     return next((w.config for w in winners() if w.key == wanted), None)
+
+
+def for_inputs(spec: KernelSpec, inputs: Inputs, device: str) -> ConfigChoice | None:
+    """The config that won for inputs of this class, for who has tensors and no dims, such as the decoder."""
+    if not path().exists():
+        return None
+    mine = _shapes(inputs)
+    for w in winners():
+        if (w.kernel, w.device) != (spec.name, device):
+            continue
+        its = _shapes(spec.inputs(w.dims, w.dtype, "meta"))
+        if all(its.get(name) == shape for name, shape in mine.items()):  # what is optional may be left out
+            return w.config
+    return None
+
+
+def _shapes(inputs: Inputs) -> dict[str, tuple]:
+    """Each tensor's dtype, and its sizes as powers of two."""
+    return {
+        name: (value.dtype, tuple(next_power_of_2(size) for size in value.shape))
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def keep(

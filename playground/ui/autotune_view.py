@@ -1,6 +1,6 @@
-"""A sweep over configs as the page shows it: the answer, a grid, lines over every choice, a table, and exports.
+"""A sweep over configs as the page shows it: the answer, a grid, a table, and exports; its charts are tune_charts.py.
 
-Pure: engine results in, HTML, figures and text out. Times of this device and recorded ones are never in one picture.
+Pure: engine results in, HTML and text out. Times of this device and recorded ones are never in one picture.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-import plotly.graph_objects as go
-
 from playground.engine.messages import ConfigChoice, Source
 from playground.engine.sweep_messages import ConfigResult, SweepResult
-from playground.ui import charts, panels, words
-from playground.ui.theme import GROUND, INK, MUTED, PROVIDERS
+from playground.ui import panels, words
 
 STEPS = (0, 20, 40, 76, 88, 100)  # percent of --hot; between 40 and 76 neither ink reaches 4.5:1
 WARPS, STAGES = "num_warps", "num_stages"
@@ -88,6 +85,7 @@ def banner(result: SweepResult) -> str:
     counted += [f"{wrong} wrong, and never chosen"] if wrong else []
     counted += [f"{unable} could not run"] if unable else []
     detail = "; ".join(counted) + "."
+    detail += f" {result.note[:1].upper()}{result.note[1:]}." if result.note else ""
     if result.best is None:
         headline = "Compiled, and not timed" if any(c.registers for c in tried) else "No config has a time"
         return panels.verdict(
@@ -191,71 +189,6 @@ def short(why: str) -> str:
         if sign in why:
             return word
     return "failed"
-
-
-# Every choice at once
-
-
-def parallel(result: SweepResult, measure: str) -> go.Figure | None:
-    """Parallel coordinates as plain lines: themeable, and without WebGL. None where fewer than two configs have it."""
-    m = MEASURES[measure]
-    chosen = [a for a in axes(result)[:5] if all(value(c.config, a) is not None for c in result.configs if m.of(c))]
-    good = sorted((c for c in result.configs if m.of(c) is not None), key=lambda c: -(m.of(c) or 0))
-    if len(good) < 2 or not chosen:
-        return None
-    best = good[-1] if m.less else good[0]
-    columns = [*chosen, measure]
-
-    def raw(c: ConfigResult, column: str) -> float:
-        v = m.of(c) if column == measure else value(c.config, column)
-        return math.log2(max(float(v or 0), 1e-3))
-
-    spans = {a: (min(raw(c, a) for c in good), max(raw(c, a) for c in good)) for a in columns}
-
-    def place(c: ConfigResult, column: str) -> float:
-        low, high = spans[column]
-        return (raw(c, column) - low) / ((high - low) or 1)
-
-    fig = _empty_parallel(columns, m)
-    for c in [*(c for c in good if c is not best), best]:
-        top = c is best
-        fig.add_scatter(
-            x=list(range(len(columns))), y=[place(c, a) for a in columns], mode="lines", opacity=1 if top else 0.75,
-            line={"color": PROVIDERS["Triton"] if top else MUTED, "width": 4 if top else 1.2},
-            hovertemplate=f"{escape(c.config.label)}<br>{words.digits(m.of(c) or 0)} {m.unit}<extra></extra>",
-        )  # fmt: skip
-    for i, a in enumerate(columns):
-        fig.add_shape(type="line", x0=i, x1=i, y0=0, y1=1, line={"color": INK, "width": 1.5})
-        _ticks(fig, i, a, good, place, m if a == measure else None)
-    return fig
-
-
-def _empty_parallel(columns: list[str], m: Measure) -> go.Figure:
-    titles = [f"{a}, {m.unit}" if a == columns[-1] else a for a in columns]
-    return charts.figure(
-        360,
-        xaxis={
-            "tickvals": list(range(len(columns))), "ticktext": titles, "side": "top", "showgrid": False,
-            "showline": False, "ticks": "", "ticklabeloverflow": "allow", "range": [-0.3, len(columns) - 0.55],
-        },
-        yaxis={"visible": False, "range": [-0.06, 1.06]}, showlegend=False,
-    )  # fmt: skip
-
-
-def _ticks(fig: go.Figure, i: int, column: str, good: list[ConfigResult], place, measure: Measure | None) -> None:
-    """Names the values of one axis: each of them where they are few, both ends of a measure."""
-    if measure:
-        ends = [min(good, key=lambda c: measure.of(c) or 0), max(good, key=lambda c: measure.of(c) or 0)]
-        named = [(place(c, column), words.digits(measure.of(c) or 0)) for c in ends]
-    else:
-        named = list(
-            {value(c.config, column): (place(c, column), f"{value(c.config, column):,}") for c in good}.values()
-        )
-    for y, text in named:
-        fig.add_annotation(
-            x=i, y=y, text=text, showarrow=False, xanchor="left", xshift=6, bgcolor=GROUND, borderpad=1,
-            font={"size": 13, "color": INK},
-        )  # fmt: skip
 
 
 # The table

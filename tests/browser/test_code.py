@@ -58,6 +58,42 @@ def test_two_targets_are_compared(page, base):
     assert "sm_80" in page.inner_text("table.fig thead >> nth=-1")
 
 
+def test_a_kernel_is_compared_before_and_after_an_edit(page, base):
+    opened(page, base, "Code")
+    page.wait_for_selector(".codeview .stage .ln")
+    page.click("#compare-kernel input")
+    page.locator("[role=option]", has_text="edited below").click()
+    editor = page.locator("#compare-editor textarea")
+    text = editor.input_value()
+    editor.fill(text.replace("x.to(tl.float32) + y.to(tl.float32)", "x.to(tl.float32) * y.to(tl.float32)", 1))
+    page.click("#compare")
+    added = page.locator("#compared .diff .plus")
+    added.first.wait_for()
+    assert "tl.float32) * y" in added.first.inner_text()
+    # Another stage is drawn at once, and what does not compile names its line.
+    page.click("#compare-stage input")
+    page.locator("[role=option]", has_text="PTX").click()
+    page.locator("#compared .diff .plus", has_text="mul").first.wait_for()
+    editor.fill(text.replace("mask = offsets < n_elements", "mask = offsets < nothing", 1))
+    page.click("#compare")
+    line = 1 + text[: text.index("mask = offsets < n_elements")].count("\n")
+    said = page.locator("#compared .verdict.failed")
+    expect(said).to_contain_text(f"line {line}: `mask = offsets < nothing`")
+    assert serious(page) == []
+
+
+def test_what_torch_compile_writes_for_a_block_is_read_in_the_page(page, base):
+    opened(page, base, "Code")
+    page.wait_for_selector(".codeview .stage .ln")
+    page.click("#inductor-block")
+    page.locator(".gen").first.wait_for()
+    assert page.locator(".gen").count() >= 3
+    noticed = page.locator(".why.three li").all_inner_texts()
+    assert len(noticed) == 3 and any("a norm" in text and "a softmax" in text for text in noticed)
+    page.locator(".gen summary", has_text="rsqrt").first.click()
+    assert "@triton.jit" in page.locator(".gen[open] pre").first.inner_text()
+
+
 def test_code_that_cannot_be_compiled_says_why(page, base):
     opened(page, base, "Code")
     page.wait_for_selector(".codeview .stage .ln")
@@ -79,10 +115,16 @@ def test_own_ranges_are_swept_and_the_winner_kept(page, base):
         page.get_by_role("button", name="triton.Config list").click()
     text = Path(got.value.path()).read_text()
     assert text.count("triton.Config({'BLOCK': ") == 2
+    page.locator("[role=img][aria-label^='How the configs']").wait_for()
     page.click("#tune-keep")
-    page.get_by_text("1 winner kept in all").wait_for()
-    page.get_by_role("button", name="Forget winners").click()
-    page.get_by_text("0 winners kept in all").wait_for()
+    assert "vector_add" in page.locator("#winners tbody tr").first.inner_text()
+    # Run takes the winner without being told to.
+    page.click("#warm")
+    first = page.locator("#warm-up tbody tr", has_text="decode")
+    assert "(tuned)" in first.inner_text()
+    page.click("#forget-all")
+    page.get_by_text("1 winner forgotten").wait_for()
+    assert page.locator("#winners tbody tr").count() == 0
     assert serious(page) == []
 
 

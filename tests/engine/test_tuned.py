@@ -76,3 +76,31 @@ def test_a_run_on_this_device_takes_the_winner_and_says_so():
     assert origin == "tuned" and dict(config.meta) == WON.meta and config.num_warps == 16 and config != before
     _, origin = choose.choose_config(spec, request, inputs, Target.named("sm_90"), DIMS, "float32")
     assert origin == "spec"
+
+
+def test_tensors_alone_find_the_winner_of_their_class():
+    spec = kernels.get("softmax")
+    keep()
+    x = torch.empty(40, 4000)
+    assert tuned.for_inputs(spec, {"x": x}, "A GPU") == WON
+    assert tuned.for_inputs(spec, {"x": x.half()}, "A GPU") is None
+    assert tuned.for_inputs(spec, {"x": torch.empty(40, 5000)}, "A GPU") is None
+    assert tuned.for_inputs(spec, {"x": x}, "Another") is None
+
+
+def test_an_optional_input_may_be_left_out(cache):
+    config = ConfigChoice(meta={"BLOCK_M": 16}, num_warps=2)
+    tuned.keep("linear", "float32", {"m": 1, "n": 64, "k": 32}, "A GPU", config, 1.0)
+    given = {"x": torch.empty(1, 32), "weight": torch.empty(64, 32)}
+    assert tuned.for_inputs(kernels.get("linear"), given, "A GPU") == config
+
+
+def test_the_decoder_plans_with_the_winner(monkeypatch):
+    from playground.decoder import launches
+
+    monkeypatch.setattr(launches, "INTERPRETED", False)
+    cpu = Target.named("cpu")
+    inputs = {"x": torch.empty(40, 4000)}
+    keep(device=host.name(torch.device("cpu")))
+    (launch,) = launches.by_spec("softmax")(inputs, cpu).launches
+    assert dict(launch.config.meta) == WON.meta and launch.config.num_warps == 16

@@ -81,7 +81,7 @@ BY_HAND = [
         "k_ptr": (2 * 7 * 8 * 2, 0), "v_ptr": (2 * 7 * 8 * 2, 0), "acc_ptr": (8 * 8 * 4, 8 * 8 * 4),
         "stats_ptr": (8 * 2 * 4, 8 * 2 * 4), "out_ptr": (0, 4 * 8 * 2),
     }),
-    # 2 heads on one kv head. Queries 0 to 15 meet keys 0 to 15, queries 16 to 18 meet all 19: 35 rows of k and v a head.
+    # 2 heads on one kv head. Queries 0 to 15 meet keys 0 to 15, queries 16 to 18 meet all 19: 35 rows a head.
     ("attention", ATTENTION | {"q_len": 19, "kv_len": 19}, "bfloat16", Config({"BLOCK_M": 16, "BLOCK_N": 16}), {
         "q_ptr": (2 * 19 * 8 * 2, 0), "k_ptr": (2 * 35 * 8 * 2, 0), "v_ptr": (2 * 35 * 8 * 2, 0),
         "out_ptr": (0, 2 * 19 * 8 * 2),
@@ -136,8 +136,8 @@ BY_HAND = [
         "x_ptr": (2 * 15 * 2, 0), "squares_ptr": (15 * 4, 15 * 4), "means_ptr": (15 * 4, 3 * 4),
         "scaled_ptr": (15 * 4, 15 * 4), "weight_ptr": (15 * 2, 0), "out_ptr": (0, 15 * 2),
     }),
-    # Without top-k, where the values decide nothing: a race of 3 rows in 2 blocks each, whose 6 maxima, times and tokens
-    # (4 bytes each) go out and come back.
+    # Without top-k, where the values decide nothing: a race of 3 rows in 2 blocks each, whose 6 maxima, times and
+    # tokens (4 bytes each) go out and come back.
     ("sample", {"rows": 3, "vocab": 1500, "top_k": 0}, "float32", Config({"THOUSANDS": 1}), {
         "logits_ptr": (3 * 1500 * 4, 0), "part_max_ptr": (6 * 4, 6 * 4), "part_time_ptr": (6 * 4, 6 * 4),
         "part_token_ptr": (6 * 4, 6 * 4), "out_ptr": (0, 3 * 8),

@@ -12,12 +12,11 @@ import gradio as gr
 
 from kernels import InputError, get
 from kernels.targets import TARGETS
-from playground.engine import tuned
 from playground.engine.messages import ConfigChoice, EngineError, Progress, Request
 from playground.engine.sweep_messages import SweepRequest, SweepResult
 from playground.ui import autotune_view as show
 from playground.ui import bench as form
-from playground.ui import live, panels, sweep, words
+from playground.ui import live, panels, sweep, tune_charts, winners, words
 from playground.ui.answer import ask
 from playground.ui.bench import FAST, Bench
 from playground.ui.context import LONG, Context
@@ -42,6 +41,8 @@ class Parts:
     grid: gr.HTML
     lines_head: gr.HTML
     lines: gr.HTML
+    spread_head: gr.HTML
+    spread: gr.HTML
     table: gr.HTML
     start: gr.Button
     stop: gr.Button
@@ -50,7 +51,7 @@ class Parts:
     def outputs(self) -> list[Any]:
         return [
             self.state, self.banner, self.body, self.measure, self.across, self.down, self.grid, self.lines_head,
-            self.lines, self.table, self.start, self.stop,
+            self.lines, self.spread_head, self.spread, self.table, self.start, self.stop,
         ]  # fmt: skip
 
 
@@ -79,22 +80,28 @@ def build(context: Context, bench: Bench) -> Loaded:
                 lines_head = live.html()
                 lines = live.chart(context.plotly, "All choices of every config as lines")
         with gr.Column(elem_classes="sheet"):
+            spread_head = live.html()
+            spread = live.chart(context.plotly, "How the configs are spread, the best first")
+        with gr.Column(elem_classes="sheet"):
             table = live.html(elem_id="tune-table")
             said = live.html()
             with gr.Row(elem_classes="exports"):
                 keep = gr.Button("Use the winner here", size="sm", elem_id="tune-keep")
-                forget = gr.Button("Forget winners", size="sm")
                 exports = [gr.Button(name, size="sm") for name in ("triton.Config list", "CSV", "JSON")]
     with gr.Column(elem_classes="sheet"):
         with gr.Row(elem_classes="headrow"):
             live.html(panels.section("How the winner moves", None, "the same sweep at several sizes, on this device"))
             over = gr.Button("Sweep over sizes", size="sm", elem_id="tune-over")
         moves = live.html('<p class="quiet">Not swept over sizes yet.</p>', elem_id="tune-moves")
+    kept = winners.build(context, bench)
     state = gr.State(None)
-    parts = Parts(state, banner, body, measure, across, down, grid, lines_head, lines, table, start, stop)
+    parts = Parts(
+        state, banner, body, measure, across, down, grid, lines_head, lines, spread_head, spread, table, start, stop
+    )
     _wire(context, bench, parts, target, ranges)
-    _wire_extras(context, bench, parts, said, keep, forget, exports, over, moves)
-    return Loaded()
+    _wire_extras(context, bench, parts, exports, over, moves)
+    keep.click(winners.keep, parts.state, [said, kept], **FAST)
+    return Loaded(later_outputs=[said, kept], later=lambda *values: ["", winners.listed()])
 
 
 def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ranges: gr.Textbox) -> None:
@@ -105,14 +112,15 @@ def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ran
         context.jobs.stop(_session(request))
 
     def redraw(result: SweepResult | None, measure: str, across: str, down: str) -> list[Any]:
-        return ["", "", None] if result is None else _pictures(result, measure, across, down)
+        return ["", "", None, "", None] if result is None else _pictures(result, measure, across, down)
 
     parts.start.click(run, [target, ranges, *bench.inputs], parts.outputs, **LONG)
     ranges.submit(run, [target, ranges, *bench.inputs], parts.outputs, **LONG)
     parts.stop.click(stop, None, None, **FAST)
     choices = [parts.state, parts.measure, parts.across, parts.down]
+    pictures = [parts.grid, parts.lines_head, parts.lines, parts.spread_head, parts.spread]
     for choice in choices[1:]:
-        choice.input(redraw, choices, [parts.grid, parts.lines_head, parts.lines], **FAST)
+        choice.input(redraw, choices, pictures, **FAST)
 
 
 def _session(request: gr.Request) -> str:
@@ -120,11 +128,8 @@ def _session(request: gr.Request) -> str:
 
 
 def _wire_extras(
-    context: Context, bench: Bench, parts: Parts, said: gr.HTML, keep: gr.Button, forget: gr.Button,
-    exports: list[gr.Button], over: gr.Button, moves: gr.HTML,
-) -> None:  # fmt: skip
-    keep.click(_keep, parts.state, said, **FAST)
-    forget.click(_forget, parts.state, said, **FAST)
+    context: Context, bench: Bench, parts: Parts, exports: list[gr.Button], over: gr.Button, moves: gr.HTML
+) -> None:
     kinds = (("py", show.triton_configs), ("csv", show.as_csv), ("json", show.as_json))
     for button, (kind, write) in zip(exports, kinds, strict=True):
         file = gr.JSON(visible=False)
@@ -220,7 +225,8 @@ def _waiting(banner: str, last: SweepResult | None) -> list[Any]:
     """What was drawn stays. A chart is given its value again: an update without one would take its Plotly away."""
     body = gr.update(visible=last is not None)
     same = [gr.update()] * 5
-    return [gr.update(), banner, body, *same, _lines(last), gr.update(), *_buttons(True)]
+    charts = [_lines(last), gr.update(), _spread(last)]
+    return [gr.update(), banner, body, *same, *charts, gr.update(), *_buttons(True)]
 
 
 def _drawn(result: SweepResult, first: bool, working: bool) -> list[Any]:
@@ -245,14 +251,24 @@ def _stopped(banner: str, last: SweepResult | None) -> list[Any]:
 
 
 def _lines(result: SweepResult | None) -> str | None:
-    return live.drawn(show.parallel(result, show.shown_first(result))) if result else None
+    return live.drawn(tune_charts.parallel(result, show.shown_first(result))) if result else None
+
+
+def _spread(result: SweepResult | None) -> str | None:
+    return live.drawn(tune_charts.distribution(result, show.shown_first(result))) if result else None
 
 
 def _pictures(result: SweepResult, measure: str, across: str, down: str) -> list[Any]:
     source = show.MEASURES[measure].source(result)
     head = panels.section("All choices", source, result.recorded_note if measure == "time recorded" else "")
-    fig = show.parallel(result, measure)
-    return [show.grid(result, measure, across, down), head, live.drawn(fig)]
+    spread = panels.section("How they are spread", source, "every config in order: whether the best stands alone")
+    return [
+        show.grid(result, measure, across, down),
+        head,
+        live.drawn(tune_charts.parallel(result, measure)),
+        spread,
+        live.drawn(tune_charts.distribution(result, measure)),
+    ]
 
 
 def _table(result: SweepResult) -> str:
@@ -261,34 +277,6 @@ def _table(result: SweepResult) -> str:
     places += [f"recorded: {words.place(result.recorded)}"] if result.recorded else []
     places += [f"compiled for {result.target}"] if result.compiled else []
     return panels.section("Every config", None, "; ".join((on, *places))) + show.table(result)
-
-
-# Winners
-
-
-def _keep(result: SweepResult | None) -> str:
-    if result is None or result.best is None or result.source is None:
-        return panels.failed("no config has won; sweep first", nothing_ran=False)
-    best = result.configs[result.best]
-    assert best.us is not None
-    own = result.configs[result.default].us if result.default is not None else None
-    try:
-        tuned.keep(
-            result.choice.kernel, result.choice.dtype, result.choice.dims, result.source.device, best.config,
-            best.us.p50, own.p50 if own else None,
-        )  # fmt: skip
-    except OSError as error:
-        return panels.failed(f"the winner cannot be written: {error.strerror}; free space or set PLAYGROUND_CACHE")
-    return f'<p class="quiet">Kept: runs of this shape\'s class on this device now take it. {_kept()}</p>'
-
-
-def _forget(result: SweepResult | None) -> str:
-    count = tuned.forget(result.choice.kernel if result else None)
-    return f'<p class="quiet">{words.count(count, "winner")} forgotten. {_kept()}</p>'
-
-
-def _kept() -> str:
-    return panels.text(f"{words.count(len(tuned.winners()), 'winner')} kept in all.")
 
 
 # Over sizes
