@@ -219,12 +219,12 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         parts.bot.edit(edited, parts.bot, shows, **form.FAST),
         parts.bot.example_select(suggested, None, shows, **form.FAST),
     ]
-    for event in asked:  # one that is asked while another answers takes its place
-        inputs = [parts.asked, parts.steps, *parts.wishes]
-        event.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG)
+    inputs = [parts.asked, parts.steps, *parts.wishes]
+    # One that is asked while another answers takes its place.
+    streams = [e.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG) for e in asked]
     stop.click(stopped, None, None, **form.FAST)
-    # Twice: a drawing that was on its way may come in between.
-    clear.click(cleared, None, parts.drawn, **form.FAST).then(cleared, None, parts.drawn, **form.FAST)
+    # Cancelled in the browser too: a drawing that is on its way would come after the clearing.
+    clear.click(cleared, None, parts.drawn, cancels=streams, **form.FAST)
 
 
 def _stream(context: Context, key: str, talk: Talk, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
