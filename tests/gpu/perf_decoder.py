@@ -167,17 +167,18 @@ def prefill(batch: Batch, arguments: argparse.Namespace, say: Report) -> None:
 
 
 def full(batch: Batch, arguments: argparse.Namespace, say: Report) -> None:
+    length = 256 if arguments.device != "cpu" else 32
     for count in (8, 20, 64):
-        started(batch, count, 256)
+        started(batch, count, length)
         seconds = steps(batch, max(8, arguments.steps // 2))
-        say("batch", batch=count, context=256, tokens_per_second=count / seconds, ms=1e3 * seconds)
+        say("batch", batch=count, context=length, tokens_per_second=count / seconds, ms=1e3 * seconds)
         ended(batch)
 
 
 def panel(batch: Batch, arguments: argparse.Namespace, say: Report, meter: stats.Meter) -> None:
     """On and off in turn, so that a clock that drifts meets both."""
-    for count in (1, 20, 64):
-        started(batch, count, 256)
+    for count in (1, 20) if arguments.device == "cpu" else (1, 20, 64):
+        started(batch, count, 256 if arguments.device != "cpu" else 32)
         off, on = [], []
         for _ in range(5):
             off.append(steps(batch, arguments.steps))
