@@ -23,7 +23,6 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.checks import (
     FLOATS,
@@ -35,6 +34,7 @@ from kernels.checks import (
     need_same_dtype,
     need_shape,
 )
+from kernels.dependent import let_next_begin, wait_for_last
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
@@ -46,8 +46,7 @@ def linear_kernel(
     DOT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows by BLOCK_N outputs; the blocks of rows come first, so that they share the weight in L2."""
-    if PDL:
-        gdc_launch_dependents()
+    let_next_begin(PDL)
     row_blocks = tl.cdiv(n_rows, BLOCK_M)
     rows = (tl.program_id(0) % row_blocks).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     cols = (tl.program_id(0) // row_blocks).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -65,8 +64,7 @@ def linear_kernel(
             weight_ptr + cols[:, None] * stride_wn + k.to(tl.int64) * stride_wk,
             mask=col_mask & inside, other=0.0, eviction_policy="evict_first",
         )  # fmt: skip
-        if PDL:
-            gdc_wait()  # x comes from the kernel before, the weight does not; once that is done, this costs nothing
+        wait_for_last(PDL)  # x comes from the kernel before, the weight does not
         x = tl.load(x_ptr + rows[:, None] * stride_xm + k.to(tl.int64) * stride_xk, mask=row_mask & inside, other=0.0)
         if ONE:
             acc += x.to(tl.float32) * weight.to(tl.float32)  # [1, K] * [N, K]
@@ -180,9 +178,9 @@ def _once(choices):
 def _cpu_configs(n_rows, k_size):
     """Short blocks of K keep the sums in vector registers; the weight's rows lie in the order they are read."""
     block_m = min(pow2(n_rows), 8)
-    block_k = 64 if k_size >= 64 else pow2(k_size)
-    few = n_rows <= 4
-    yield from _once((block_m, block_n, block_k) for block_n in (4 if few else 32, 4, 8, 2, 32, 64))
+    first = (8, 16) if n_rows <= 2 else (32, 32)  # up to two rows are added lane by lane, more are multiplied as tiles
+    choices = (first, (4, 16), (4, 64), (8, 32), (2, 64), (32, 64), (64, 64))
+    yield from _once((block_m, block_n, min(block_k, pow2(k_size))) for block_n, block_k in choices)
 
 
 def _one_row_configs(k_size, target):

@@ -221,12 +221,21 @@ def configs(inputs, target):
             yield each
 
 
+def _cpu_candidates(m, n, precision, target):
+    """The larger a tile, the less is copied for each product; but every core wants two of them."""
+    tiles = ((256, 128, 64), (128, 128, 64)) if precision == "ieee" else ((256, 256, 128), (128, 256, 128))
+    for block_m, block_n, block_k in (*tiles, (64, 64, 64)):
+        if triton.cdiv(m, block_m) * triton.cdiv(n, block_n) >= 2 * target.num_sms:
+            yield (block_m, block_n, block_k, 8), 4, 1
+    yield (64, 64, 64, 8), 4, 1
+    yield (128, 128, 64, 8), 4, 1
+    yield (32, 64, 32, 8), 4, 1
+
+
 def _candidates(m, n, precision, target):
     """((BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M[, FLATTEN]), num_warps, num_stages), the default first."""
     if target.kind == "cpu":
-        yield (64, 64, 64, 8), 4, 3
-        yield (128, 128, 64, 8), 4, 3
-        yield (32, 64, 32, 8), 4, 3
+        yield from _cpu_candidates(m, n, precision, target)
         return
     if m <= 16:  # few rows: b is read once, and enough programs must share it out
         for block_n, block_k, stages in ((32, 128, 4), (16, 256, 4), (64, 128, 3), (16, 128, 4), (64, 32, 2)):
