@@ -9,10 +9,12 @@
 FROM python:3.12-slim-bookworm
 
 # gcc at run time: Triton compiles its launcher when a kernel first runs; g++ is for torch.compile on a CPU.
+# The folder is made here because a builder other than BuildKit would give WORKDIR's to root.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends g++ \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home --uid 1000 user
+    && useradd --create-home --uid 1000 user \
+    && install -d -o user -g user /home/user/app
 
 USER user
 WORKDIR /home/user/app
