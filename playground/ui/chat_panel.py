@@ -37,15 +37,16 @@ class Seen:
     def take(self, stats: ChatStats) -> None:
         """Keeps the last figures in which the conversation still held its pages."""
         mine = next((c for c in stats.conversations if c.owner == self.owner), None)
-        if mine is not None:
+        if mine is not None or self.mine is None:
             self.stats, self.mine = stats, mine
 
 
 def head(seen: Seen | None) -> str:
     """The section's head: measured, where, and how many talk at once."""
-    if seen is None or seen.stats is None:
+    if seen is None or (seen.stats is None and seen.result is None):
         return panels.section("While it talks")
-    others = f", {words.count(max(seen.stats.batch, 1), 'conversation')} at once" if seen.stats.batch > 1 else ""
+    batch = seen.stats.batch if seen.stats else 1
+    others = f", {words.count(batch, 'conversation')} at once" if batch > 1 else ""
     if seen.result:
         return panels.section("While it talked", seen.result.source, seen.result.source.device + others)
     where = seen.host.device if seen.host else "this device"
@@ -53,23 +54,29 @@ def head(seen: Seen | None) -> str:
 
 
 def live(seen: Seen | None) -> str:
-    """The whole panel."""
-    if seen is None or seen.stats is None or seen.mine is None:
+    """The whole panel. An answer that ended between two reports has its own figures, and the map as last reported."""
+    if seen is None or (seen.mine is None and seen.result is None):
         return EMPTY
-    stats, mine = seen.stats, seen.mine
+    stats, mine, result = seen.stats, seen.mine, seen.result
+    kv = stats.kv if stats else result.kv_cache if result else None
+    assert kv is not None
+    tokens = mine.tokens if mine else result.kv_cache.tokens if result else 0
+    reused, read = (mine.reused, mine.prefilled) if mine else (0, 0)
+    pages = f"<h3>Pages{', and the attention they get' if seen.mass else ''}</h3>"
     return (
-        f"{_figures(stats, mine, seen.result)}{_step(stats)}"
-        f"<h3>KV cache</h3>{_equation(stats.kv, mine)}"
-        f"<h3>Pages{', and the attention they get' if seen.mass else ''}</h3>{page_map(stats.map, stats.kv, seen)}"
+        f"{_figures(seen)}{_step(stats) if stats else ''}<h3>KV cache</h3>{_equation(kv, tokens, reused, read)}"
+        f"{pages + page_map(stats.map, stats.kv, seen) if stats else ''}"
     )
 
 
-def _figures(stats: ChatStats, mine: ConversationStats, result: ChatResult | None) -> str:
-    average = result.tokens_per_second if result else mine.tokens_per_second
-    first = result.first_token_ms if result else mine.first_token_ms
-    written = len(result.ids) if result else mine.answer
+def _figures(seen: Seen) -> str:
+    stats, mine, result = seen.stats, seen.mine, seen.result
+    average = result.tokens_per_second if result else mine.tokens_per_second if mine else 0.0
+    first = result.first_token_ms if result else mine.first_token_ms if mine else None
+    written = len(result.ids) if result else mine.answer if mine else 0
+    now = stats.tokens_per_second if stats and mine else average
     items = (
-        ("now" if stats.batch < 2 else "now, all", words.digits(stats.tokens_per_second), "tok/s"),
+        ("now" if stats is None or stats.batch < 2 else "now, all", words.digits(now) if now else "…", "tok/s"),
         ("average", words.digits(average) if average else "…", "tok/s"),
         ("first token", *(words.quantity(1e3 * first, words.MICROSECONDS) if first is not None else ("…", "ms"))),
         ("written", f"{written:,}", "token" if written == 1 else "tokens"),
@@ -99,19 +106,18 @@ def _step(stats: ChatStats) -> str:
     return f'<p class="sub">{" ".join(parts)}</p>'
 
 
-def _equation(kv: KvStats, mine: ConversationStats) -> str:
+def _equation(kv: KvStats, tokens: int, found: int, read: int) -> str:
     per_token = 2 * kv.layers * kv.kv_heads * kv.head_dim * kv.element_bytes
-    used = per_token * mine.tokens
+    used = per_token * tokens
     group = kv.mha_bytes // kv.bytes_used if kv.bytes_used else 1
     heads = kv.kv_heads * group
     mha = f"With a key-value head for each of the {heads} query heads (MHA) it would be " + words.text(
         used * group, words.BYTES
     )
-    found = f" {words.count(mine.reused, 'token')} of the prompt found in the cache, {mine.prefilled:,} read."
-    reused = found if mine.reused else ""
+    reused = f" {words.count(found, 'token')} of the prompt found in the cache, {read:,} read." if found else ""
     return (
         f'<p class="eq"><b>{words.text(used, words.BYTES)}</b> = 2 × {kv.layers} layers × {kv.kv_heads} KV heads × '
-        f"{kv.head_dim} × {kv.element_bytes} B × {mine.tokens:,} tokens</p>"
+        f"{kv.head_dim} × {kv.element_bytes} B × {tokens:,} tokens</p>"
         f'<p class="sub">{mha if group > 1 else ""}{"." * (group > 1)}{reused}</p>'
     )
 

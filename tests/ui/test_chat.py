@@ -141,6 +141,15 @@ def test_the_panel_counts_what_the_cache_holds():
     assert "16.8 GB/s" in html  # 538 MB in 32 ms
 
 
+@pytest.mark.parametrize("others", [True, False])
+def test_an_answer_that_ended_between_two_reports_has_its_figures(others):
+    """At 2,000 tokens a second a short answer is never reported on its way."""
+    events = [stats(owner="you")] if others else []
+    html = chat_panel.live(drawn(*events, result())[-1].seen)
+    assert "31.2" in html and "412" in html and "× 20 tokens" in html and "2</b> tokens" in html
+    assert ("16.8 GB/s" in html) == others and ('class="pages"' in html) == others
+
+
 def test_the_page_map_tells_mine_shared_others_and_kept():
     seen = chat_panel.Seen("me", mass={0: 0.25, 1: 0.75})
     seen.take(stats())

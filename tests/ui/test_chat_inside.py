@@ -196,7 +196,7 @@ def test_a_profile_reads_as_much_as_the_last_answer():
     where = context(profile(box("gate_up", 0.5, "linear")))
     *_, (shares, block) = chat_inside._profile(where, "Triton", FACTS, LAST)
     assert where.chats.asked[0][2].context == 12
-    assert "linear_kernel" in shares and ">50 %</text>" in block and "over 200" in block
+    assert "<span>linear</span>" in shares and ">50 %</text>" in block and "over 200" in block
 
 
 def test_the_warm_up_says_what_it_does_and_then_what_is_ready():
