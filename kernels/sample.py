@@ -18,6 +18,9 @@ kept ones, is below p: the best token always. Temperature 0 is argmax. A NaN cou
 row of nothing else gives id 0. Each option is a number or a tensor [rows] on the device, so that one captured graph
 serves every row's own settings; a row of a seed tensor draws the same wherever in the batch it stands.
 
+But for AMD the race alone needs no second kernel: the last program of a row to arrive joins the row's parts. On
+Hopper and later the launches overlap: each lets the next one begin, and waits for the one before.
+
 What to look at: how few bytes beyond the logits are moved, and that the second kernel works on 128 tokens.
 """
 
@@ -167,6 +170,8 @@ def plan(inputs, config, target):
     n_groups, n_supers = triton.cdiv(vocab, group_size), triton.cdiv(vocab, super_size)
     tokens = config.meta["THOUSANDS"] * 1024
     n_blocks = triton.cdiv(vocab, tokens)
+    alone = raced and not grouped and not cut and target.kind != "hip"  # the race decides, in one launch
+    pdl = target.capability >= 90
 
     def space(*shape, when, dtype=torch.float32):
         return torch.empty(n_rows, *shape, dtype=dtype, device=logits.device) if when else None
@@ -186,12 +191,14 @@ def plan(inputs, config, target):
         "n_groups": n_groups,
         "n_supers": n_supers,
         "list_ptr": space(3, LIST, when=grouped, dtype=torch.int32),
+        "arrived_ptr": torch.zeros(n_rows, dtype=torch.int32, device=logits.device) if alone else None,
         "out_ptr": ids,
         **_option_args(inputs),
         "RACED": raced,
         "GROUPED": grouped,
         "CUT": cut,
         "PTX": target.kind == "cuda",
+        "PDL": pdl,
         "MOST_K": MOST_K,
         "LIST": LIST,
         "SUPER": super_size,
@@ -202,19 +209,20 @@ def plan(inputs, config, target):
     }
     launches = []
     if raced:
-        launches.append(_launch(race_kernel, n_rows * n_blocks, known, config))
+        launches.append(_launch(race_kernel, n_rows * n_blocks, known, config, pdl))
     if grouped:
         first = Config({"BLOCK": tokens}, config.num_warps)
-        launches.append(_launch(maxima_kernel, n_rows * n_blocks, known, first))
-    last = Config({"BLOCK": 1024 if target.kind == "cpu" else 4096}, 1 if target.kind == "cpu" else 8)
-    launches.append(_launch(choose_kernel, n_rows, known, last))
+        launches.append(_launch(maxima_kernel, n_rows * n_blocks, known, first, pdl))
+    if not alone:
+        last = Config({"BLOCK": 1024 if target.kind == "cpu" else 4096}, 1 if target.kind == "cpu" else 8)
+        launches.append(_launch(choose_kernel, n_rows, known, last, pdl))
     return Plan(tuple(launches), {"ids": ids})
 
 
-def _launch(kernel, programs, known, config):
+def _launch(kernel, programs, known, config, pdl):
     """A launch with those of the known arguments that the kernel has."""
     names = [name for name in kernel.arg_names if name not in config.meta]
-    return Launch(kernel, (programs,), {name: known[name] for name in names}, config)
+    return Launch(kernel, (programs,), {name: known[name] for name in names}, config, pdl=pdl)
 
 
 def configs(inputs, target):

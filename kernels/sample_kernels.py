@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.dependent import let_next_begin, wait_for_last
 from kernels.noise import exponential_of, four_exponentials
 
 
@@ -57,13 +58,33 @@ def weight(x, top, factor):
     return tl.where(x > float("-inf"), heavy, 0.0)
 
 
+@triton.jit
+def join_parts(part_max_ptr, part_time_ptr, part_token_ptr, row, n_blocks, factor, BLOCK_PARTS: tl.constexpr):
+    """The row's largest logit, and its winner; read from L2, where other multiprocessors have left their parts."""
+    part = tl.arange(0, BLOCK_PARTS)
+    at = row * n_blocks + part
+    tops = tl.load(part_max_ptr + at, mask=part < n_blocks, other=float("-inf"), cache_modifier=".cg")
+    top = tl.max(tops)
+    time = tl.load(part_time_ptr + at, mask=part < n_blocks, other=float("inf"), cache_modifier=".cg")
+    time = time * tl.where(tops == top, 1.0, tl.exp2((top - tops) * factor))
+    token = tl.load(part_token_ptr + at, mask=part < n_blocks, other=0x7FFFFFFF, cache_modifier=".cg")
+    return top, tl.min(tl.where(time == tl.min(time), token, 0x7FFFFFFF))
+
+
 @triton.jit(do_not_specialize=["top_k", "seed", "step"])
 def race_kernel(
     logits_ptr, stride_lm, stride_lv, vocab, n_blocks, part_max_ptr, part_time_ptr, part_token_ptr,
-    temperature_ptr, temperature, top_k_ptr, top_k, seed_ptr, seed, step_ptr, step,
-    GROUPED: tl.constexpr, MOST_K: tl.constexpr, PTX: tl.constexpr, THOUSANDS: tl.constexpr,
+    arrived_ptr, out_ptr, temperature_ptr, temperature, top_k_ptr, top_k, seed_ptr, seed, step_ptr, step,
+    GROUPED: tl.constexpr, MOST_K: tl.constexpr, PTX: tl.constexpr, PDL: tl.constexpr, BLOCK_PARTS: tl.constexpr,
+    THOUSANDS: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, block): the winner among THOUSANDS * 1024 tokens, its time, and the block's largest logit."""
+    """Program (row, block): the winner among THOUSANDS * 1024 tokens, its time, and the block's largest logit.
+
+    arrived_ptr: int32 [rows], or None. With it the last program of a row to arrive joins the row's parts, and no other
+    kernel is needed; it grows by n_blocks with every launch, so that a launch can be repeated without clearing it.
+    """
+    let_next_begin(PDL)
+    wait_for_last(PDL)
     row = (tl.program_id(0) // n_blocks).to(tl.int64)
     block = tl.program_id(0) % n_blocks
     temperature = float_option(temperature_ptr, temperature, row)
@@ -99,15 +120,23 @@ def race_kernel(
     tl.store(part_max_ptr + tl.program_id(0), top)
     tl.store(part_time_ptr + tl.program_id(0), least)
     tl.store(part_token_ptr + tl.program_id(0), tl.min(tl.where(time == least, best, 0x7FFFFFFF)))
+    if arrived_ptr is not None:
+        tl.debug_barrier()
+        ticket = tl.atomic_add(arrived_ptr + row, 1, sem="acq_rel")
+        if ticket % n_blocks == n_blocks - 1:
+            _, winner = join_parts(part_max_ptr, part_time_ptr, part_token_ptr, row, n_blocks, factor, BLOCK_PARTS)
+            tl.store(out_ptr + row, winner.to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["top_k"])
 def maxima_kernel(
     logits_ptr, stride_lm, stride_lv, vocab, n_blocks, group_ptr, super_ptr, n_groups, n_supers,
-    temperature_ptr, temperature, top_k_ptr, top_k, RACED: tl.constexpr, MOST_K: tl.constexpr,
+    temperature_ptr, temperature, top_k_ptr, top_k, RACED: tl.constexpr, MOST_K: tl.constexpr, PDL: tl.constexpr,
     SUPER: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Program (row, block): the largest logit of every GROUP and of every SUPER neighbours."""
+    let_next_begin(PDL)
+    wait_for_last(PDL)
     row = (tl.program_id(0) // n_blocks).to(tl.int64)
     block = tl.program_id(0) % n_blocks
     if RACED:
@@ -120,19 +149,6 @@ def maxima_kernel(
     largest = tl.max(load_logits(logits_ptr + row * stride_lm, token, stride_lv, token < vocab), axis=2)
     tl.store(group_ptr + row * n_groups + group, largest, mask=group < n_groups)
     tl.store(super_ptr + row * n_supers + upper, tl.max(largest, axis=1), mask=upper < n_supers)
-
-
-@triton.jit
-def join_parts(part_max_ptr, part_time_ptr, part_token_ptr, row, n_blocks, factor, BLOCK_PARTS: tl.constexpr):
-    """The row's largest logit, and its winner."""
-    part = tl.arange(0, BLOCK_PARTS)
-    at = row * n_blocks + part
-    tops = tl.load(part_max_ptr + at, mask=part < n_blocks, other=float("-inf"))
-    top = tl.max(tops)
-    time = tl.load(part_time_ptr + at, mask=part < n_blocks, other=float("inf"))
-    time = time * tl.where(tops == top, 1.0, tl.exp2((top - tops) * factor))
-    token = tl.load(part_token_ptr + at, mask=part < n_blocks, other=0x7FFFFFFF)
-    return top, tl.min(tl.where(time == tl.min(time), token, 0x7FFFFFFF))
 
 
 @triton.jit
@@ -253,9 +269,11 @@ def choose_kernel(
     temperature_ptr, temperature, top_k_ptr, top_k, top_p_ptr, top_p, seed_ptr, seed, step_ptr, step,
     RACED: tl.constexpr, GROUPED: tl.constexpr, CUT: tl.constexpr, PTX: tl.constexpr, MOST_K: tl.constexpr,
     GROUP: tl.constexpr, LIST: tl.constexpr, BLOCK_PARTS: tl.constexpr, BLOCK_SUPERS: tl.constexpr,
-    BLOCK_GROUPS: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_GROUPS: tl.constexpr, PDL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Program (row): its token."""
+    let_next_begin(PDL)
+    wait_for_last(PDL)
     row = tl.program_id(0).to(tl.int64)
     temperature = float_option(temperature_ptr, temperature, row)
     factor = factor_of(temperature)
