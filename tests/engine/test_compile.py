@@ -11,6 +11,7 @@ import pytest
 import torch
 import triton
 from triton import knobs
+from triton.compiler.compiler import make_backend
 
 import kernels
 from kernels.spec import Config, Target
@@ -64,12 +65,65 @@ def test_spills_are_counted_where_registers_run_out():
     assert built.spills >= int(re.search(r"STACK:(\d+)", binary)[1]) > 0
 
 
+def said_by_ptxas(ptx: str, arch: str) -> tuple[int, int, int]:
+    """(registers, spill bytes, shared bytes) of a plain `ptxas -v`, run here and read here."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(ptx)
+        words = [
+            knobs.nvidia.ptxas.path,
+            "-v",
+            f"--gpu-name={arch}",
+            "--regAllocOptLevel=2",
+            str(path),
+            "-o",
+            f"{path}o",
+        ]
+        if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7):
+            words.remove("--regAllocOptLevel=2")
+        log = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    numbers = (re.search(p, log) for p in (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes smem"))
+    return tuple(int(found[1]) if found else 0 for found in numbers)
+
+
+@pytest.mark.parametrize(
+    "kernel, dims, arch, config",
+    [
+        ("add_rms_norm", {"rows": 64, "n": 3000}, "sm_90a", None),
+        ("softmax", {"rows": 8, "n": 8192}, "sm_80", Config({"BLOCK_M": 1, "BLOCK_N": 8192}, num_warps=1)),  # spills
+        ("matmul", {"m": 512, "n": 512, "k": 512}, "sm_80", None),
+    ],
+)
+def test_registers_and_spills_are_those_of_ptxas(kernel, dims, arch, config):
+    spec, target = kernels.get(kernel), Target.named(arch.removesuffix("a"))
+    inputs = spec.inputs(dims, "float32", "meta")
+    launch = spec.plan(inputs, config or spec.default_config(inputs, target), target).launches[0]
+    built = offline.compile_launch(launch, target)
+    registers, spills, static = said_by_ptxas(built.stages["ptx"], arch)
+    assert (built.registers, built.spills) == (registers, spills)
+    assert bool(spills) == (config is not None)
+    assert static == 0  # Triton's shared memory is all dynamic: ptxas does not see it, the next test does
+
+
+@pytest.mark.parametrize("kernel, arch", [("add_rms_norm", "sm_90"), ("matmul", "sm_80"), ("softmax", "gfx942")])
+def test_shared_memory_is_tritons_own_metadata(kernel, arch):
+    launch, target = launch_of(kernel, kernels.get(kernel).presets["prefill"], arch)
+    source, options = offline.specialised(launch, make_backend(offline.gpu_target(target)))
+    own = triton.compile(source, target=offline.gpu_target(target), options=options)
+    assert offline.compile_launch(launch, target).shared_bytes == own.metadata.shared > 0
+
+
 def test_amd_figures_are_the_assemblys_metadata():
     launch, target = launch_of("softmax", {"rows": 64, "n": 3000}, "gfx942")
     built = offline.compile_launch(launch, target)
     assembly = built.stages["amdgcn"]
     assert f".vgpr_count:     {built.registers}\n" in assembly and built.registers > 8 and built.spills == 0
     assert any(name.startswith("buffer_load") for name in built.instructions)
+
+
+def test_amd_spills_are_four_bytes_for_each_register_spilled():
+    metadata = "    .sgpr_spill_count: 3\n    .vgpr_count:     512\n    .vgpr_spill_count: 7\n"
+    assert offline.amd_figures(metadata) == (512, 28)
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])

@@ -72,6 +72,7 @@ KNOWN = [
     ("ttir", "STORE", "tt.store"),
     ("ttgir", "LOAD", "tt.load"),
     ("ttgir", "REDUCE", '"tt.reduce"'),
+    ("ttgir", "STORE", "tt.store"),
     ("llir", "LOAD", "ld.global"),
     ("llir", "REDUCE", "= tail call i32 @llvm.nvvm.shfl"),
     ("llir", "STORE", "st.global"),
@@ -89,9 +90,25 @@ def test_known_lines_on_hopper(hopper, stage, mark, word):
     assert all(line(mark) in lines for lines in lines_of(hopper[stage], word))
 
 
-def test_known_lines_on_amd(mi300):
-    assert all(line("LOAD") in lines for lines in lines_of(mi300["amdgcn"], "buffer_load", "global_load"))
-    assert all(line("STORE") in lines for lines in lines_of(mi300["amdgcn"], "buffer_store", "global_store"))
+KNOWN_ON_AMD = [
+    ("ttir", "LOAD", "tt.load"),
+    ("ttir", "REDUCE", '"tt.reduce"'),
+    ("ttir", "STORE", "tt.store"),
+    ("ttgir", "LOAD", "buffer_load"),
+    ("ttgir", "REDUCE", '"tt.reduce"'),
+    ("ttgir", "STORE", "buffer_store"),
+    ("llir", "LOAD", "raw.ptr.buffer.load"),
+    ("llir", "REDUCE", "= tail call float @llvm.amdgcn.update.dpp"),
+    ("llir", "STORE", "call void @llvm.amdgcn.raw.ptr.buffer.store"),
+    ("amdgcn", "LOAD", "buffer_load"),
+    ("amdgcn", "REDUCE", "_dpp"),
+    ("amdgcn", "STORE", "buffer_store"),
+]
+
+
+@pytest.mark.parametrize(("stage", "mark", "word"), KNOWN_ON_AMD)
+def test_known_lines_on_amd(mi300, stage, mark, word):
+    assert all(line(mark) in lines for lines in lines_of(mi300[stage], word))
 
 
 def test_an_inlined_function_keeps_both_its_lines(hopper):
