@@ -84,7 +84,7 @@ def distribution(result: SweepResult, measure: str) -> go.Figure | None:
     """Every config in the order of the measure, the best first: whether many are near it, or only one."""
     m = show.MEASURES[measure]
     known = [(v, i, c) for i, c in enumerate(result.configs) if (v := m.of(c)) is not None]
-    if len(known) < 3:
+    if len(known) < 2:
         return None
     known.sort(key=lambda item: item[0] if m.less else -item[0])
     ranks = {i: rank for rank, (_, i, _) in enumerate(known, 1)}

@@ -69,7 +69,7 @@ def test_a_kernel_is_compared_before_and_after_an_edit(page, base):
     page.click("#compare")
     added = page.locator("#compared .diff .plus")
     added.first.wait_for()
-    assert "tl.float32) * y" in added.first.inner_text()
+    assert "tl.float32) * y" in added.first.text_content()
     # Another stage is drawn at once, and what does not compile names its line.
     page.click("#compare-stage input")
     page.locator("[role=option]", has_text="PTX").click()
