@@ -17,7 +17,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all test-older lint format gpu record record-check screenshots fuzz
+.PHONY: help install run test test-all test-older lint format gpu record record-check screenshots fuzz speed
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -74,3 +74,6 @@ screenshots: $(READY)  ## take the README's screenshots from the real page
 
 fuzz: $(READY)  ## thousands of random kernels on the native CPU path
 	@$(PY) -m tests.native.fuzz
+
+speed: $(READY)  ## time the native CPU path beside PyTorch, on a host that does nothing else
+	@$(PY) -m tests.native.speed

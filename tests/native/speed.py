@@ -21,8 +21,9 @@ import torch
 
 from playground import native
 
-from . import speed_cases
+from . import speed_cases, speed_start
 
+GROUPS = (*speed_cases.GROUPS, "start")
 NOISE = 0.05  # of one CPU, used by others
 ROUND = 0.06  # seconds that each side has in a round
 
@@ -91,7 +92,7 @@ def run(cases: Iterable[speed_cases.Case], seconds: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", choices=[*speed_cases.GROUPS, []], help="all of them where none is named")
+    parser.add_argument("what", nargs="*", choices=[*GROUPS, []], help="all of them where none is named")
     parser.add_argument("--threads", type=int, help="of both sides; by default this host's CPUs")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each row")
     parser.add_argument("--only", default="", help="rows whose name holds this")
@@ -106,8 +107,11 @@ def main() -> None:
         f"{now:%Y-%m-%d %H:%M} UTC, {speed_cases.cpu_name()}, {native.threads()} threads, "
         f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}"
     )
-    for name in arguments.what or speed_cases.GROUPS:
+    for name in arguments.what or GROUPS:
         print(f"\n{name}\n")
+        if name == "start":
+            speed_start.report()
+            continue
         run(speed_cases.GROUPS[name](arguments.only), arguments.seconds)
 
 
