@@ -40,7 +40,7 @@ def flex():
     compiled = torch.compile(flex_attention)
     masks = {}
 
-    def run(q, k, v, causal, scale, window, softcap):
+    def run(q, k, v, causal=True, scale=None, window=None, softcap=None):
         key = (q.shape[2], k.shape[2], q.device)
         offset = k.shape[2] - q.shape[2]
         if causal and key not in masks:
@@ -55,7 +55,7 @@ def flex():
 def flash_attn():
     from flash_attn import flash_attn_func
 
-    def run(q, k, v, causal, scale, window, softcap):
+    def run(q, k, v, causal=True, scale=None, window=None, softcap=None):
         qkv = (x.transpose(1, 2) for x in (q, k, v))
         sides = (-1, -1) if window is None else (window - 1, 0 if causal else window - 1)
         out = flash_attn_func(*qkv, softmax_scale=scale, causal=causal, window_size=sides, softcap=softcap or 0.0)

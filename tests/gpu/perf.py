@@ -5,7 +5,7 @@
 Each candidate is checked against PyTorch in float64 on a part of its rows, then replayed in a CUDA graph, median of
 7: a large shape over as many sets of inputs as make L2 cold, a small one in warm L2. A product of matrices is timed in
 short bursts after a rest, since sustained load throttles. Shares are of the copy measured in the same run, and of
-cuBLAS for products.
+cuBLAS for products. A shape that --out holds already is left out, so the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ class Bench:
     def others(self, compiled: bool):
         eager = self.spec.eager or self.spec.reference
         yield from self._other("eager", lambda: eager)
-        if compiled:
-            yield from self._other("torch.compile", lambda: torch.compile(eager, dynamic=False))
+        for mode in ("default", "max-autotune-no-cudagraphs") if compiled else ():
+            yield from self._other(f"torch.compile {mode}", lambda m=mode: torch.compile(eager, dynamic=False, mode=m))
         for baseline in self.spec.baselines:
             yield from self._other(baseline.name, baseline.load)
 
@@ -186,10 +186,7 @@ def warm(names: list[str], count: int, first: int, step: int) -> None:
             for config in itertools.islice(kernels.get(name).configs(inputs, target), count):
                 launches += kernels.get(name).plan(inputs, config, target).launches
     for launch in launches[first::step]:
-        config = launch.config
-        launch.kernel.warmup(
-            **launch.args, **config.meta, num_warps=config.num_warps, num_stages=config.num_stages, grid=launch.grid
-        )
+        launch.kernel.warmup(**launch.args, **launch.config.meta, **launch.options, grid=launch.grid)
 
 
 def compile_side_by_side(names: list[str], count: int) -> None:
@@ -199,6 +196,14 @@ def compile_side_by_side(names: list[str], count: int) -> None:
     children = [subprocess.Popen([*command, f"{i}/{step}"]) for i in range(step)]
     failed = sum(child.wait() != 0 for child in children)
     print(f"compiled in {time.monotonic() - began:.0f} s, {failed} of {step} compilers failed", flush=True)
+
+
+def finished(path: str | None) -> set[str]:
+    """The shapes that a file of JSON lines holds; none where there is no file."""
+    if not path or not os.path.exists(path):
+        return set()
+    with open(path) as lines:
+        return {json.dumps([row["kernel"], row["dims"], row["dtype"]]) for row in map(json.loads, lines)}
 
 
 def main() -> None:
@@ -214,6 +219,7 @@ def main() -> None:
     if given.warm:
         return warm(names, given.configs, *map(int, given.warm.split("/")))
     began = time.monotonic()
+    done = finished(given.out)
     compile_side_by_side(names, given.configs)
     copy = copy_gbps()
     print(f"{torch.cuda.get_device_name()} torch {torch.__version__} triton {triton.__version__} copy {copy:.0f} GB/s")
@@ -221,6 +227,8 @@ def main() -> None:
     with open(given.out, "a") if given.out else open("/dev/null", "w") as out, torch.no_grad():
         for name in names:
             for dims, dtype in SHAPES[name]:
+                if json.dumps([name, dims, dtype]) in done:
+                    continue
                 if time.monotonic() - began > given.seconds:
                     print("out of time before", name, dims, dtype)
                     continue
@@ -255,6 +263,7 @@ def _one(spec: KernelSpec, dims: dict[str, int], dtype: str, copy: float, given:
             "error": error,
         }
         out.write(json.dumps(row) + "\n")
+    out.flush()
     torch.cuda.empty_cache()
 
 

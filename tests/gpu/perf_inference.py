@@ -1,16 +1,20 @@
 """Times the kernels of LLM inference beside their peers, on the GPU at hand, to tune by. No test.
 
-    python -m tests.gpu.perf_inference [KERNEL ...] [--configs 8] [--seconds 270] [--compile] [--out FILE.json]
+    python -m tests.gpu.perf_inference [KERNEL ...] [--seconds 420] [--compile] [--max-autotune] [--out FILE.jsonl]
 
-Every candidate is checked against PyTorch in float64 first. Then it is replayed in a CUDA graph over as many sets of
-inputs as make L2 cold (attention of a prompt in short bursts after a rest); median of 7. Each line says time, share
-of the copy roof or TFLOP/s, and beside the best of ours what the project aims at. Results also go to
-$OUT/perf_inference.json, where OUT is set.
+Every candidate is checked against PyTorch in float64 first, with poisoned outputs. Then it is replayed in a CUDA graph
+over as many sets of inputs as make L2 cold (attention of a prompt in short bursts after a rest); median of 7. Each line
+says time, share of the copy roof or TFLOP/s, and the head of a shape what the project aims at.
+
+It ends in time: no shape is begun after --seconds, no candidate of a shape after --each. Every candidate is a line of
+JSON in --out ($OUT/perf_inference.jsonl where OUT is set) as soon as it is timed; a shape that the file holds whole is
+left out the next time, so the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import math
@@ -18,7 +22,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,8 +108,18 @@ def sample_case(rows: int, top_k: int, aim: str, **options) -> Case:
     return Case("sample", dims, aim, lambda i: {**i, **options}, peers, dtype="float32")
 
 
+def gluon_case(causal: bool, aim: str) -> Case:
+    return dataclasses.replace(attention_case(causal, aim), kernel="gluon_attention")
+
+
 HEADS = {"kv_heads": 8, "head_dim": 128}
 CASES = [
+    attention_case(False, "0.82 of cuDNN"), attention_case(True, "0.86 of cuDNN"),
+    gluon_case(False, "0.90 of cuDNN"), gluon_case(True, "0.90 of cuDNN"),
+    Case("linear", {"m": 1, "n": 4096, "k": 4096}, "9.6 us, 9.0 with PDL"),
+    Case("linear", {"m": 1, "n": 14_336, "k": 4096}, "97 % of copy"),
+    sample_case(64, 50, "19 us"), sample_case(1, 50, "7.5 us"),
+    sample_case(64, 0, "16 us, temperature alone"), sample_case(1, 0, "3.0 us, temperature alone"),
     Case("rope", {"tokens": 16_384, "heads": 32, **HEADS}, "95 % of copy"),
     Case("rope", {"tokens": 64, "heads": 32, **HEADS}, "the fastest"),
     Case("rope", {"tokens": 1, "heads": 32, **HEADS}, "the fastest"),
@@ -113,14 +127,9 @@ CASES = [
     Case("kv_cache_write", {"tokens": 65_536, "page_size": 16, **HEADS}, "97 % of copy, consecutive", consecutive),
     Case("kv_cache_write", {"tokens": 64, "page_size": 16, **HEADS}, "the fastest"),
     decode_case(1, "8.5 us"), decode_case(16, "cuDNN + 3 %"), decode_case(64, "cuDNN + 3 %"),
-    Case("linear", {"m": 1, "n": 4096, "k": 4096}, "9.6 us"),
-    Case("linear", {"m": 1, "n": 14_336, "k": 4096}, "97 % of copy"),
     Case("linear", {"m": 8, "n": 4096, "k": 4096}, "the fastest"),
     Case("linear", {"m": 64, "n": 14_336, "k": 4096}, "the fastest"),
-    sample_case(64, 50, "19 us"), sample_case(1, 50, "7.5 us"),
-    sample_case(64, 0, "16 us, temperature alone"), sample_case(1, 0, "3.0 us, temperature alone"),
     sample_case(64, 0, "top-p alone", top_p=0.9),
-    attention_case(False, "0.82 of cuDNN"), attention_case(True, "0.86 of cuDNN"),
     Case("prefill_attention", {"seqs": 4, "q_len": 1024, "context": 4096, "group": 4, "page_size": 16, **HEADS},
          "TFLOP/s of attention", burst=True),
     Case("quantize_int8", {"rows": 16_384, "n": 4096}, "97 % of copy"),
@@ -158,6 +167,7 @@ class Timing:
         for got, expected in zip(outputs, self.expected, strict=True):
             got = self.case.part_of_out(got)
             if expected.is_floating_point():
+                expected = expected.double()  # fp8 has no arithmetic of its own
                 worst = max(worst, ((got.double() - expected).norm() / expected.norm()).item())
             else:
                 worst = max(worst, (got != expected).double().mean().item())
@@ -166,32 +176,52 @@ class Timing:
     def us(self, calls: list[Callable[[], Any]]) -> float:
         return burst_us(calls) if self.case.burst else replay_us(calls)
 
-    def lines(self, configs: int, compiled: bool):
-        """(us, label, error or None) of ours and of the peers."""
+    def peers(self, compiled: Sequence[str]) -> dict[str, Callable[..., Any]]:
+        peers = dict(self.case.peers)
+        eager = self.spec.eager or self.spec.reference
+        if self.case.kernel != "sample":  # its reference draws as ours does, at a hundred times the cost
+            peers["eager"] = eager
+            for mode in compiled:
+                peers[f"torch.compile {mode}"] = torch.compile(eager, dynamic=False, mode=mode)
+        for baseline in self.spec.baselines:
+            try:
+                peers.setdefault(baseline.name, baseline.load())
+            except Exception as missing:  # noqa: BLE001 - not installed here
+                print(f"      [{baseline.name}]: {type(missing).__name__}; {baseline.install}", flush=True)
+        return peers
+
+    def lines(self, configs: int, compiled: Sequence[str], until: float):
+        """(us, label, error or None) of the peers and of ours; none is begun after `until`."""
+        for name, peer in self.peers(compiled).items():
+            if time.monotonic() > until:
+                return
+            try:
+                error = self.error_of_peer(peer)
+                yield self.us([lambda i=inputs, f=peer: f(**i) for inputs in self.sets]), f"[{name}]", error
+            except Exception as failure:  # noqa: BLE001 - a peer that cannot is a line of its own
+                print(f"      [{name}]: {type(failure).__name__} {str(failure).splitlines()[:1]}", flush=True)
         for i, config in enumerate(itertools.islice(self.spec.configs(self.sets[0], self.target), configs)):
+            if time.monotonic() > until:
+                return
             label = "default " * (i == 0) + config.label
             try:
                 plans = [self.spec.plan(inputs, config, self.target) for inputs in self.sets]
+                for name, tensor in plans[0].outputs.items():
+                    if name not in self.spec.in_place and tensor.is_floating_point() and tensor.element_size() > 1:
+                        tensor.fill_(float("nan"))
                 error = self.error(tuple(plans[0].run().values()))
                 yield self.us([plan.run for plan in plans]), label, error
             except Exception as failure:  # noqa: BLE001 - a config that fails is a line of its own
                 print(f"      {label}: {type(failure).__name__} {str(failure)[:200]}", flush=True)
-        peers = dict(self.case.peers)
-        eager = self.spec.eager
-        if eager is not None:
-            peers["eager"] = eager
-            if compiled:
-                peers["torch.compile"] = torch.compile(eager, dynamic=False)
-        for baseline in self.spec.baselines:
-            try:
-                peers.setdefault(baseline.name, baseline.load())
-            except Exception:  # noqa: BLE001 - not installed here
-                continue
-        for name, peer in peers.items():
-            try:
-                yield self.us([lambda i=inputs, f=peer: f(**i) for inputs in self.sets]), f"[{name}]", None
-            except Exception as failure:  # noqa: BLE001 - a peer that cannot is a line of its own
-                print(f"      [{name}]: {type(failure).__name__} {str(failure).splitlines()[:1]}", flush=True)
+
+    def error_of_peer(self, peer: Callable[..., Any]) -> float | None:
+        """None where a peer gives another kind of answer: other scales, another draw, pages out of order."""
+        found = tuple_of(peer(**self.sets[0]))
+        same = len(found) == len(self.expected) and all(
+            self.case.part_of_out(a).shape == b.shape for a, b in zip(found, self.expected, strict=True)
+        )
+        comparable = same and self.case.kernel not in ("sample", "quantize_int8", "quantize_fp8")
+        return self.error(found) if comparable else None
 
 
 def run_case(case: Case, copy: float, given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -199,7 +229,9 @@ def run_case(case: Case, copy: float, given: argparse.Namespace) -> list[dict[st
     print(f"{case.kernel} {shape} {case.dtype}; aim: {case.aim}", flush=True)
     timing = Timing(case, copy)
     rows = []
-    for us, label, error in sorted(timing.lines(given.configs, given.compile)):
+    compiled = ["default"] * given.compile + ["max-autotune-no-cudagraphs"] * given.max_autotune
+    lines = timing.lines(given.configs, compiled, time.monotonic() + given.each)
+    for us, label, error in sorted(lines, key=lambda line: line[0]):
         wrong = error is not None and error > (0.0 if case.kernel == "sample" else 2e-2)
         share = timing.cost.bytes_moved / us / 1e3 / copy
         tflops = timing.cost.flops / us / 1e6
@@ -222,8 +254,7 @@ def warm(cases: list[Case], configs: int, first: int, step: int) -> None:
         for config in itertools.islice(spec.configs(inputs, target), configs):
             launches += spec.plan(inputs, config, target).launches
     for launch in launches[first::step]:
-        options = {"num_warps": launch.config.num_warps, "num_stages": launch.config.num_stages}
-        launch.kernel.warmup(**launch.args, **launch.config.meta, **options, grid=launch.grid)
+        launch.kernel.warmup(**launch.args, **launch.config.meta, **launch.options, grid=launch.grid)
 
 
 def compile_side_by_side(names: list[str], configs: int, seconds: float) -> None:
@@ -240,39 +271,55 @@ def compile_side_by_side(names: list[str], configs: int, seconds: float) -> None
     print(f"compiled in {time.monotonic() - began:.0f} s, {failed} of {step} compilers failed", flush=True)
 
 
+def key_of(kernel: str, dims: dict[str, int], dtype: str, aim: str = "") -> str:
+    return json.dumps([kernel, dims, dtype, aim], sort_keys=True)
+
+
+def finished(path: str) -> set[str]:
+    """The shapes that a file of JSON lines holds; none where there is no file."""
+    if not os.path.exists(path):
+        return set()
+    rows = map(json.loads, Path(path).read_text().splitlines())
+    return {key_of(row["kernel"], row["dims"], row["dtype"], row.get("aim", "")) for row in rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", default=[])
-    parser.add_argument("--seconds", type=float, default=270.0, help="no new shape is begun after this long")
-    parser.add_argument("--configs", type=int, default=8, help="time only the first so many of each shape's configs")
+    parser.add_argument("--seconds", type=float, default=420.0, help="no new shape is begun after this long")
+    parser.add_argument("--each", type=float, default=40.0, help="no candidate of a shape is begun after this long")
+    parser.add_argument("--configs", type=int, default=99, help="time only the first so many of each shape's configs")
     parser.add_argument("--compile", action="store_true", help="torch.compile too")
-    parser.add_argument("--out", help="a JSON file; default $OUT/perf_inference.json")
+    parser.add_argument("--max-autotune", action="store_true", help="torch.compile's max-autotune-no-cudagraphs too")
+    parser.add_argument("--out", help="a file of JSON lines; default $OUT/perf_inference.jsonl")
     parser.add_argument("--warm", help="I/N: only compile every N-th launch; how the others do it side by side")
     given = parser.parse_args()
     known = kernels.all_kernels()
     cases = [c for c in CASES if c.kernel in (given.kernels or known) and c.kernel in known]
+    done = finished(given.out or os.path.join(os.environ.get("OUT", ""), "perf_inference.jsonl"))
+    cases = [c for c in cases if key_of(c.kernel, c.dims, c.dtype, c.aim) not in done]
     if given.warm:
         return warm(cases, given.configs, *map(int, given.warm.split("/")))
     began = time.monotonic()
     compile_side_by_side(given.kernels, given.configs, 90.0)
     copy = copy_gbps()
     print(f"{torch.cuda.get_device_name()} torch {torch.__version__} triton {triton.__version__} copy {copy:.0f} GB/s")
-    out = given.out or (os.environ.get("OUT") and str(Path(os.environ["OUT"]) / "perf_inference.json"))
-    rows = []
+    out = given.out or (os.environ.get("OUT") and str(Path(os.environ["OUT"]) / "perf_inference.jsonl"))
+    about = {"device": torch.cuda.get_device_name(), "copy_gbps": copy, "torch": torch.__version__,
+             "triton": triton.__version__}  # fmt: skip
     with torch.no_grad():
         for case in cases:
             if time.monotonic() - began > given.seconds:
                 print("out of time before", case.kernel, case.dims)
                 continue
             try:
-                rows += run_case(case, copy, given)
+                rows = run_case(case, copy, given)
+                if out:
+                    with open(out, "a") as lines:
+                        lines.writelines(json.dumps({**row, **about}) + "\n" for row in rows)
             except Exception as failure:  # noqa: BLE001 - the other cases are still worth their time
                 print(f"      FAILED {type(failure).__name__}: {str(failure)[:300]}", flush=True)
             torch.cuda.empty_cache()
-            if out:
-                Path(out).write_text(
-                    json.dumps({"device": torch.cuda.get_device_name(), "copy_gbps": copy, "rows": rows})
-                )
     print(f"{time.monotonic() - began:.0f} s")
 
 

@@ -82,6 +82,14 @@ HAND_COUNTS = {
         96 * 2,
         4 * (3 + 4 + 5) * (4 * 8),
     ),
+    # As attention, and a float32 slope for each of 2 heads.
+    "alibi_attention": (
+        {"batch": 2, "kv_heads": 1, "group": 2, "q_len": 3, "kv_len": 5, "head_dim": 8},
+        "bfloat16",
+        (96 + 2 * 80) * 2 + 2 * 4,
+        96 * 2,
+        4 * (3 + 4 + 5) * (4 * 8),
+    ),
     "gluon_attention": (
         {"batch": 2, "kv_heads": 1, "group": 2, "q_len": 3, "kv_len": 5, "head_dim": 64},
         "bfloat16",

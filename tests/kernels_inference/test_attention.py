@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import kernels
+from kernels.alibi_attention import alibi_slopes
 from kernels.codes import LARGEST
 
 
@@ -142,3 +143,21 @@ def test_wrong_heads_and_scales_are_refused():
         kernels.attention(k, k, k, scale=-1.0)
     with pytest.raises(kernels.InputError, match="window"):
         kernels.attention(k, k, k, window=0)
+
+
+def test_alibi_slopes_are_the_published_ones():
+    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
+    # 12 heads: those of 8, and every second of 16.
+    found = alibi_slopes(12).tolist()
+    assert found == pytest.approx([2.0**-i for i in range(1, 9)] + [2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5])
+
+
+def test_alibi_is_attention_with_a_bias():
+    q, k, v = normal(1, 4, 30, 32), normal(1, 2, 50, 32, seed=1), normal(1, 2, 50, 32, seed=2)
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+    distance = (torch.arange(30) + 20)[:, None] - torch.arange(50)[None]
+    bias = torch.where(distance >= 0, -slopes[:, None, None] * distance, float("-inf")).double()
+    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=bias, enable_gqa=True)
+    assert close(kernels.alibi_attention(q, k, v, slopes), expected)
+    with pytest.raises(kernels.InputError, match="slopes has shape"):
+        kernels.alibi_attention(q, k, v, slopes[:2])
