@@ -1,10 +1,12 @@
 """Every environment variable and flag, read once into one frozen object.
 
-Nothing else in the project reads the environment for its own behaviour; workers get theirs from the parent.
+Workers get theirs from the parent. Beside this only playground.native reads some of its own (docs/native.md), since
+it knows nothing of the page.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ class Settings:
     run_seconds     the most one run may take before its worker is replaced (PLAYGROUND_RUN_SECONDS)
     bench_seconds   likewise for a benchmark of all providers (PLAYGROUND_BENCH_SECONDS)
     model           who answers in the chat: a folder or a hub name; empty: SmolLM2-135M-Instruct (PLAYGROUND_MODEL)
-    edit            kernels may be edited in the page: "loopback", "sandbox" or "off" (PLAYGROUND_EDIT)
+    edit            kernels may be edited in the page: "loopback" or "off" (PLAYGROUND_EDIT)
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +36,14 @@ class Settings:
     bench_seconds: float = 300.0
     edit: str = "loopback"
     model: str = ""
+
+    @property
+    def edits(self) -> bool:
+        """Whether kernels may be edited, and so any Python be run: by whoever sits at this machine, and no one else.
+
+        A prefix says that a proxy stands before the page, and lets others in.
+        """
+        return self.edit == "loopback" and is_loopback(self.host) and not self.root_path
 
     @staticmethod
     def from_env(env: Mapping[str, str] = os.environ) -> Settings:
@@ -48,9 +58,27 @@ class Settings:
             recordings=Path(env.get("PLAYGROUND_RECORDINGS") or default.recordings),
             run_seconds=_number(env, "PLAYGROUND_RUN_SECONDS", default.run_seconds),
             bench_seconds=_number(env, "PLAYGROUND_BENCH_SECONDS", default.bench_seconds),
-            edit=env.get("PLAYGROUND_EDIT", default.edit),
+            edit=_one_of(env, "PLAYGROUND_EDIT", ("loopback", "off")),
             model=env.get("PLAYGROUND_MODEL", default.model),
         )
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host's name or address is this machine itself, whatever a name server says."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _one_of(env: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """The first is the default."""
+    text = env.get(name) or choices[0]
+    if text not in choices:
+        raise ValueError(f"{name} is {text!r}; it needs {' or '.join(choices)}")
+    return text
 
 
 def _cache(env: Mapping[str, str], given: str | None, default: Path) -> Path:

@@ -226,7 +226,7 @@ class Engine:
     def _on(
         self, device: str, request: AnyRequest, cancel: threading.Event | None
     ) -> Generator[Progress, None, Done | Failed]:
-        lane, ticket = self._lane(device), self._ticket(device, request)
+        lane, ticket = self._lane(device), self._ticket(request)
         lane.submit(ticket)
         try:
             while True:
@@ -242,7 +242,7 @@ class Engine:
         finally:
             lane.stop(ticket)  # nothing happens where it has ended
 
-    def _ticket(self, device: str, request: AnyRequest) -> Ticket:
+    def _ticket(self, request: AnyRequest) -> Ticket:
         if request.verb in TIMED or (isinstance(request, HostRequest) and (request.roofs or request.curve)):
             return Ticket(request, self.settings.bench_seconds, "PLAYGROUND_BENCH_SECONDS", alone=True)
         return Ticket(request, self.settings.run_seconds, "PLAYGROUND_RUN_SECONDS")
@@ -270,9 +270,10 @@ class Engine:
         return Failure(kind="unavailable", message=message, argument="device")
 
     def _allow_edits(self) -> None:
-        loopback = self.settings.host in ("127.0.0.1", "localhost", "::1")
-        if self.settings.edit != "loopback" or not loopback:
-            message = "kernels cannot be edited here; serve on a loopback address with PLAYGROUND_EDIT=loopback"
+        if not self.settings.edits:
+            message = (
+                "kernels cannot be edited here; serve on a loopback address, with PLAYGROUND_EDIT=loopback and no proxy"
+            )
             raise EngineError(Failure(kind="unavailable", message=message, argument="source"))
 
     # Workers

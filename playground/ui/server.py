@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
 # Gradio sums up every event that ever ran after each event, for a monitor that is off here.
@@ -21,7 +22,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse, Response
 
 from kernels import all_kernels
-from playground.settings import Settings
+from playground.settings import Settings, is_loopback
 from playground.ui import live, openai_api, page, theme
 from playground.ui.answer import Engine
 from playground.ui.assets import FOLDER, Assets
@@ -40,22 +41,32 @@ OPEN = (
 )  # fmt: skip
 KEPT = ("/assets/", "/static/", "/svelte/", FOLDER)
 HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin"))
+HARMLESS = {name.decode(): value.decode() for name, value in HEADERS}
+REMEDY = "behind a proxy or under another name, start it with PLAYGROUND_EDIT=off."
 FOR_EVER = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class Harden:
-    """ASGI middleware: closes routes, adds headers, serves our own hashed files and `completions`, OpenAI's API."""
+    """ASGI middleware: closes routes, adds headers, serves our own hashed files and `completions`, OpenAI's API.
 
-    def __init__(self, app: Any, assets: Assets, completions: Any):
-        self.app, self.assets, self.completions = app, assets, completions
+    alone: only pages of this machine may ask, and by a name of this machine. Where kernels may be edited, whoever can
+    ask can run Python; another site's page could, through a name of its own that it lets point here.
+    """
+
+    def __init__(self, app: Any, assets: Assets, completions: Any, alone: bool):
+        self.app, self.assets, self.completions, self.alone = app, assets, completions, alone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if self.alone and (stranger := _stranger(dict(scope["headers"]))):
+            line = f"This page answers on this machine alone, and {stranger} is elsewhere: {REMEDY}"
+            await PlainTextResponse(line, 403, HARMLESS)(scope, receive, send)
+            return
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path not in ("/", "") and not path.startswith(OPEN):
-            await PlainTextResponse("Not found", 404)(scope, receive, send)
+            await PlainTextResponse("Not found", 404, HARMLESS)(scope, receive, send)
             return
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:
@@ -81,6 +92,19 @@ class Harden:
         return Response(asset.data, media_type=asset.kind)
 
 
+def _stranger(headers: Mapping[bytes, bytes]) -> str:
+    """The name in Host or Origin that is none of this machine's, or "". A program sends no Origin."""
+    for given in (b"//" + headers.get(b"host", b""), headers.get(b"origin", b"//localhost")):
+        text = given.decode("latin-1")
+        try:
+            name = urlsplit(text).hostname or ""
+        except ValueError:  # brackets that do not close
+            name = ""
+        if not is_loopback(name):
+            return repr(text.removeprefix("//")[:80])
+    return ""
+
+
 def _without_cache(headers: Any, kept: list[Any]) -> list[Any]:
     return [h for h in headers if not (kept and h[0].lower() == b"cache-control")]
 
@@ -101,6 +125,7 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
     """Start the server and return at once."""
     assets = Assets(settings.root_path)
     context = Context(engine, settings, assets.url("plotly.min.js"))
+    harden = Middleware(Harden, assets=assets, completions=openai_api.app(context), alone=settings.edits)
     demo = page.build(context)
     demo.queue(max_size=400, default_concurrency_limit=4, api_open=False)
     demo.launch(
@@ -123,7 +148,7 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
         theme=theme.gradio_theme(),
         head=page.head({name: [d.name for d in spec.dims] for name, spec in all_kernels().items()}, assets),
         favicon_path=live.ASSETS / "favicon.svg",
-        app_kwargs={"middleware": [Middleware(Harden, assets=assets, completions=openai_api.app(context))]},
+        app_kwargs={"middleware": [harden]},
     )
     context.warm()  # after the page answers: a worker's start takes a core for seconds
     print(f"Triton Playground serves on http://{settings.host}:{settings.port}{settings.root_path}", flush=True)

@@ -1,5 +1,6 @@
 """The server: unused routes are closed, files may be kept for ever, nothing is loaded from elsewhere."""
 
+import asyncio
 import dataclasses
 import gzip
 import re
@@ -105,6 +106,36 @@ def test_openais_api_is_beside_the_page_and_closed_to_other_sites(base):
     assert fetch(base + "/v1/chat/completions", data=asked, content_type="text/plain")[0] == 415
 
 
+@pytest.mark.parametrize(
+    ("name", "origin"),
+    [("evil.example", None), ("evil.example:7860", "http://evil.example:7860"), ("192.168.0.7", None), ("[::1", None),
+     (None, "https://evil.example"), (None, "null"), ("127.0.0.1.evil.example", None), ("localhost.evil", None)],
+)  # fmt: skip
+def test_no_other_site_reaches_a_page_that_runs_edits(base, name, origin):
+    """Also not through a name of its own that it points at this machine; `null` is a page in a sandboxed frame."""
+    given = {k: v for k, v in (("host", name), ("origin", origin)) if v}
+    for path in ("/", "/config", "/gradio_api/mcp/", "/v1/models"):
+        status, headers, body = fetch(base + path, **given)
+        assert status == 403 and b"PLAYGROUND_EDIT=off" in body and headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]:7860", "play.localhost:80", "127.8.8.8"])
+def test_every_name_of_this_machine_is_served(base, name):
+    assert fetch(base + "/config", host=name)[0] == 200
+    assert fetch(base + "/config", host=name, origin=f"http://{name}")[0] == 200
+
+
+def test_a_page_without_edits_is_served_under_any_name():
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(scope["path"])
+
+    closed = server.Harden(app, None, None, alone=dataclasses.replace(Settings(), edit="off").edits)
+    asyncio.run(closed({"type": "http", "path": "/", "headers": [(b"host", b"play.example")]}, None, None))
+    assert seen == ["/"]
+
+
 def test_a_taken_port_is_one_line():
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -129,8 +160,6 @@ def test_programs_call_it_over_the_api(base):
 
 
 def test_agents_call_it_over_mcp(base):
-    import asyncio
-
     from mcp import ClientSession
     from mcp.client.streamable_http import streamablehttp_client
 
