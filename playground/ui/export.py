@@ -36,14 +36,6 @@ def as_csv(answer: Answer) -> str:
     return out.getvalue()
 
 
-def sweep_csv(points: tuple[BenchResult, ...]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row for bench in points for row in _times(bench))
-    return out.getvalue()
-
-
 def _verdicts(answer: Answer) -> list[dict[str, object]]:
     """One row for each implementation that was judged and not timed."""
     assert answer.run

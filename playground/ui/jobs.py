@@ -48,9 +48,3 @@ class Jobs:
         with self._lock:
             if self._running.get(session) is event:
                 del self._running[session]
-
-    def stop_all(self) -> None:
-        with self._lock:
-            events = list(self._running.values())
-        for event in events:
-            event.set()

@@ -66,7 +66,7 @@ def whole(given: object, name: str) -> int:
     text = "" if given is None else str(given).strip()[:40]
     if not text:
         raise InputError(f"{name} is empty; set {name} to a whole number", name)
-    if text.lstrip("-").isdecimal():
+    if text.removeprefix("-").isdecimal():
         return int(text)
     try:
         value = float(text)

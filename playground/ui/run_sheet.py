@@ -8,7 +8,7 @@ import gradio as gr
 
 from kernels import get
 from playground.engine.messages import HostResult
-from playground.ui import lesson, live, panels, view
+from playground.ui import lesson, live, method, panels, view
 from playground.ui.answer import Answer
 from playground.ui.bench import Bench
 from playground.ui.context import Context
@@ -56,6 +56,8 @@ def draw(answer: Answer, host: HostResult | None) -> list[Any]:
     note = view.picture(answer) + lesson.note(spec, answer.request, answer.run) if answer.run else ""
     here = _here(answer, host)
     there = _there(answer)
+    if answer.run and not (working or answer.timed or answer.recorded):
+        note += method.judged()  # else it stands under the times
     reasons = view.why(answer) if answer.right and not working else []
     why = f'<div class="sheet">{panels.section("Why")}{panels.reasons(reasons)}</div>' if reasons else ""
     return [banner, _shown(note), *here, *there, _shown(why), *buttons]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from playground.engine.messages import BenchResult, OutputVerdict, ProviderBench, RunResult
-from playground.ui import charts, panels, words
+from playground.ui import charts, method, panels, words
 from playground.ui.answer import Answer, exact
 from playground.ui.panels import Reason, Row, Stat
 
@@ -30,7 +30,7 @@ def banner(answer: Answer) -> str:
         return _failure(answer)
     if answer.run is None:
         return panels.busy(answer.progress) if answer.progress else ""
-    return _right(answer, answer.run) if answer.right else _wrong(answer, answer.run)
+    return _right(answer, answer.run) if answer.right else _wrong(answer.run)
 
 
 def empty(what: str) -> str:
@@ -94,7 +94,7 @@ def worst_output(outputs: Mapping[str, OutputVerdict]) -> tuple[str, OutputVerdi
     return max(outputs.items(), key=lambda item: (not item[1].ok, item[1].error / (item[1].bar or 1e-300)))
 
 
-def _wrong(answer: Answer, run: RunResult) -> str:
+def _wrong(run: RunResult) -> str:
     if run.ok:
         detail = f"The verdict after the benchmark differs from the first one. {NO_TIME}"
         return panels.verdict("wrong", "Right once, and wrong when repeated", detail, run.source)
@@ -119,8 +119,11 @@ def _wrong(answer: Answer, run: RunResult) -> str:
     said += [f"Worst error {words.ulps(worst.ulps)} ulp; PyTorch eager's is {words.ulps(worst.ulps_bar)}."]
     said += [f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} wrong too."] if others else []
     said += [_sentence(run.note)] if run.note else []
-    said.append(NO_TIME)
     first = f"Wrong from index {at} of {name} on" if len(run.outputs) > 1 else f"Wrong from index {at} on"
+    if worst.error <= worst.bar:  # it is the rms that is over its bar; the element shown is the worst
+        first = f"Wrong all over{f' in {name}' if len(run.outputs) > 1 else ''}, a little everywhere"
+        said = [_sentence(worst.note), f"The worst is {at}:", *said]
+    said.append(NO_TIME)
     return panels.verdict("wrong", first, " ".join(said), run.source)
 
 
@@ -204,7 +207,7 @@ def table(bench: BenchResult, run: RunResult | None = None, label: str = "Implem
     rows = [_row(name, p, size, rate_size, compute, run) for name, p in ordered(bench)]
     made = panels.compare_table(rows, unit, rate_unit, "matmul" if compute else "copy", label)
     over = any((p.share_of_peak or 0) > 1.005 for p in bench.providers.values())
-    return made + (f'<p class="quiet">{OVER}</p>' if over else "")
+    return made + (f'<p class="quiet">{OVER}</p>' if over else "") + method.timed(bench)
 
 
 def _row(name: str, p: ProviderBench, size: float, rate_size: float, compute: bool, run: RunResult | None) -> Row:

@@ -70,7 +70,9 @@ def test_no_link_breaks_the_page(params):
     assert link.request.kernel in SPECS
 
 
-@pytest.mark.parametrize("given", [None, "", " ", "1.5", "nan", "inf", "-inf", "12x", 1e300 + 0.0, float("nan"), [1]])
+@pytest.mark.parametrize(
+    "given", [None, "", " ", "1.5", "nan", "inf", "-inf", "12x", "--5", "-", 1e300 + 0.0, float("nan"), [1]]
+)
 def test_what_is_no_whole_number_is_refused(given):
     if given == 1e300:
         assert links.whole(given, "n") == int(1e300)

@@ -9,9 +9,9 @@ from html import escape
 import pytest
 
 import kernels
-from playground.engine import edits
+from playground.engine import bench, edits
 from playground.engine.messages import Failure, Progress
-from playground.ui import lesson, panels, view
+from playground.ui import lesson, method, panels, run_sheet, view
 from playground.ui.answer import Answer
 from tests.ui.fake_engine import FakeEngine, bench_result
 from tests.ui.samples import REQUEST, answer, faster
@@ -45,13 +45,37 @@ def test_no_time_stands_beside_a_wrong_answer():
     assert "70 of 192 elements are wrong" in shown
 
 
+@pytest.mark.parametrize("way", [bench.COLD, bench.WARM_CPU, bench.GRAPH_COLD, bench.GRAPH_WARM])
+def test_every_way_of_timing_is_explained_one_click_beside_its_figures(way):
+    found = answer().bench
+    own = found.providers["triton"].model_copy(update={"method": way})
+    shown = plain(method.timed(found.model_copy(update={"providers": {"triton": own}})))
+    assert shown.startswith("How it is judged and timed") and way.lower() in shown.lower() and "float64" in shown
+    assert ("256 and 512 MiB" in shown) == ("row by the host" in shown) == (way == bench.WARM_CPU)
+
+
+def test_what_was_only_judged_says_how():
+    assert plain(method.judged()).startswith("How it is judged Right or wrong")
+    note = run_sheet.draw(replace(answer(bug="Mean over the block"), recorded=None), None)[1]["value"]
+    assert method.judged() in note
+
+
+def test_an_answer_that_is_a_little_off_everywhere_names_no_single_index():
+    found = answer(bug="Mean over the block")
+    near = found.run.outputs["out"].model_copy(
+        update={"error": 1e-3, "bar": 2e-3, "note": "no element is over the bar"}
+    )
+    shown = plain(view.banner(replace(found, run=found.run.model_copy(update={"outputs": {"out": near}}))))
+    assert shown.startswith("Wrong all over, a little everywhere No element is over the bar.")
+
+
 def test_a_wrong_implementation_has_no_time_in_the_table():
     found = answer()
     spoiled = found.bench.providers["Liger"].model_copy(update={"ok": False, "us": None})
-    bench = found.bench.model_copy(update={"providers": {**found.bench.providers, "Liger": spoiled}})
-    row = next(r for r in view.table(bench).split("<tr") if "Liger" in r)
+    timed = found.bench.model_copy(update={"providers": {**found.bench.providers, "Liger": spoiled}})
+    row = next(r for r in view.table(timed).split("<tr") if "Liger" in r)
     assert 'aria-label="wrong"' in row and plain("<tr" + row).count("–") == 5
-    assert "Liger" not in str(view.bars(bench).to_dict()["data"])
+    assert "Liger" not in str(view.bars(timed).to_dict()["data"])
 
 
 def test_out_of_bounds_shows_the_source_line_as_it_ran():
