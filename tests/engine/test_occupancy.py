@@ -18,6 +18,16 @@ KNOWN = [
     ("sm_75", 8, 32, 0, 4, 1.0, "warps"),  # 32 warps
     ("sm_75", 4, 64, 32 * 1024, 2, 0.25, "shared memory"),  # nothing is reserved before Ampere
     ("sm_90", 4, 32, 228 * 1024, 0, 0.0, "does not fit"),
+    ("sm_90", 8, 40, 32, 6, 0.75, "registers"),  # 40 * 32 is 1,280 exactly: 51 warps, in fours 48
+    ("sm_90", 8, 168, 0, 1, 0.125, "registers"),  # 5,376 a warp: 12 warps hold one program of 8
+    ("sm_90", 4, 168, 96 * 1024, 2, 0.125, "shared memory"),  # 97 KiB of 228, where registers allow 3
+    ("sm_100", 8, 32, 0, 8, 1.0, "warps"),
+    ("sm_100", 16, 64, 100 * 1024, 2, 0.5, "registers"),
+    ("sm_120", 8, 40, 0, 6, 1.0, "warps"),  # 48 warps
+    ("sm_120", 4, 64, 33 * 1024, 2, 1 / 6, "shared memory"),  # 34 KiB of 100
+    ("sm_89", 4, 128, 0, 4, 1 / 3, "registers"),  # 4,096 a warp: 16 warps
+    ("sm_80", 32, 64, 0, 1, 0.5, "registers"),  # 1,024 threads of 64 registers are the whole file
+    ("sm_80", 32, 65, 0, 0, 0.0, "does not fit"),
     ("gfx942", 4, 128, 0, 4, 0.5, "registers"),  # 512 / 128 = 4 of 8 waves on each SIMD
     ("gfx942", 4, 64, 0, 8, 1.0, "warps"),
     ("gfx942", 4, 64, 64 * 1024, 1, 0.125, "shared memory"),

@@ -85,6 +85,15 @@ def test_this_cpu_has_its_own_levels():
     assert "48 KB 90.0 GB/s measured" in said and "2 MB 90.0 GB/s measured" in said and "9.50 GB/s measured" in said
 
 
+def test_a_copy_that_is_all_call_is_not_taken_for_a_cache():
+    base = facts()
+    curve = Curve(bytes=(2**14, 2**20, 2**26), gbps=(20.0, 60.0, 9.0), source=MEASURED)
+    host = base.host.model_copy(update={"curve": curve})
+    shown = facts(gpu=memory_facts.gpu_named(memory_facts.HERE, host), host=host, code=None, residents=())
+    said = words(memory_views.hierarchy(shown))
+    assert "48 KB not measured" in said and "2 MB 60.0 GB/s measured" in said
+
+
 def test_a_slice_of_a_card_is_none_of_the_catalogue():
     assert listed("NVIDIA H200").name == "H200" and listed("NVIDIA L40S").name == "L40S"
     assert listed("NVIDIA H200 MIG 1g.18gb") is None and listed("Some GPU") is None
