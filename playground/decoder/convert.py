@@ -35,8 +35,6 @@ _CONTROL = 3  # GGUF's token type of <|im_end|> and its like
 def convert(gguf_file: Path, folder: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Write `gguf_file` into `folder`, which exists. progress: (tensors done, tensors in all). Raises ModelError."""
     from gguf import GGUFReader
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
 
     try:
         reader = GGUFReader(gguf_file)
@@ -52,13 +50,20 @@ def convert(gguf_file: Path, folder: Path, progress: Callable[[int, int], None] 
         weights[name] = weight
         progress(done + 1, len(reader.tensors))
     config = _config(fields, tied="lm_head.weight" not in weights, vocab=weights["model.embed_tokens.weight"].shape[0])
-    try:
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    except SafetensorError as error:  # what the library makes of a full disk
-        raise ModelError(f"the weights cannot be written to {folder.parent.parent}: {error}; free some space") from None
+    _save(weights, folder)
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     _tokenizer(fields).save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(_tokenizer_config(fields), indent=2))
+
+
+def _save(weights: dict[str, torch.Tensor], folder: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:  # what the library makes of a disk that is full by now
+        raise ModelError(f"the weights cannot be written to {folder}: {error}; free some space and try again") from None
 
 
 class _Fields:

@@ -7,8 +7,18 @@ import time
 
 import pytest
 
+from playground.decoder import generate
 from playground.decoder.client import Chats
-from playground.decoder.messages import ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken, WarmResult
+from playground.decoder.messages import (
+    INTERPRETER_NOTE,
+    INTERPRETER_TOKENS,
+    ChatMessage,
+    ChatRequest,
+    ChatResult,
+    ChatStats,
+    ChatToken,
+    WarmResult,
+)
 from playground.engine.engine import Engine
 from playground.engine.messages import EngineError
 from tests.decoder import tiny
@@ -75,6 +85,45 @@ def test_a_closed_stream_frees_its_pages(chats):
         if seen and "closed" not in seen[-1].map.names:
             return
     raise AssertionError("the pages of a closed stream are still held")
+
+
+def follow_up(chats):
+    """A conversation in mid-course, and the tokens that it is read as."""
+    first = result_of(chats, max_tokens=4)
+    turns = (("user", "t5 t6 t7"), ("assistant", first.text), ("user", "t9"))
+    messages = tuple(ChatMessage(role=role, content=content) for role, content in turns)
+    return messages, [1, 5, 6, 7, 1, *first.ids, 1, 9, 1]
+
+
+def test_the_interpreter_takes_over_a_conversation(chats):
+    messages, read = follow_up(chats)
+    *_, result = chats.stream(ChatRequest(messages=messages, backend="interpreter", max_tokens=2))
+    assert list(result.ids) == tiny.expected_answer(read, 2) and result.backend == "interpreter"
+    assert result.source.kind == "interpreted" and result.notes == ()
+    with pytest.raises(EngineError, match="in the interpreter linear layers stay PyTorch's"):
+        list(chats.stream(ChatRequest(messages=messages, backend="interpreter", table={"linear": "triton"})))
+
+
+@pytest.mark.slow
+def test_the_interpreter_stops_after_a_few_tokens_and_says_so(chats):
+    messages, read = follow_up(chats)
+    *told, result = chats.stream(ChatRequest(messages=messages, backend="interpreter"))
+    expected = tiny.expected_answer(read, INTERPRETER_TOKENS, eos=True)
+    assert list(result.ids) == expected[: len(result.ids)]
+    assert len(result.ids) == INTERPRETER_TOKENS or result.finish == "stop"
+    assert result.notes == (INTERPRETER_NOTE,) and INTERPRETER_NOTE in [getattr(event, "what", "") for event in told]
+
+
+@pytest.mark.parametrize(("asked", "most"), [(None, INTERPRETER_TOKENS), (500, INTERPRETER_TOKENS), (5, 5)])
+def test_the_interpreters_limit(monkeypatch, asked, most):
+    monkeypatch.setattr("playground.decoder.launches.INTERPRETED", True)
+    assert generate._at_most(asked) == (most, [INTERPRETER_NOTE] * (most != asked))
+
+
+def test_an_eight_bit_cache_is_a_choice(chats):
+    result = result_of(chats, cache_dtype="fp8", max_tokens=4)
+    assert result.kv_cache.element_bytes == 1 and len(result.ids) == 4
+    assert result.kv_cache.bytes_used == 2 * 2 * 2 * 16 * result.kv_cache.tokens  # layers, key-value heads, head_dim
 
 
 def test_a_crash_ends_the_answer_and_the_next_question_starts_another(chats):

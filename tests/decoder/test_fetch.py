@@ -2,14 +2,16 @@
 
 import json
 import os
+import resource
 import shutil
 import socket
 import time
 import zipfile
 
 import pytest
+import torch
 
-from playground.decoder import fetch
+from playground.decoder import convert, fetch
 from playground.decoder.config import ModelError
 from playground.settings import Settings
 
@@ -88,6 +90,16 @@ def test_a_full_disk_is_said_before_anything_is_downloaded(offline, monkeypatch)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**12, 10**12, 5 * 10**7))
     with pytest.raises(ModelError, match=r"has 0\.05 GB free and the model needs 0\.85 GB .* set PLAYGROUND_CACHE"):
         fetch.find(settings=offline)
+
+
+def test_a_disk_that_fills_up_while_it_is_written_is_said(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # as good as a full disk
+    try:
+        with pytest.raises(ModelError, match=r"weights cannot be written .* File too large.*; free some space"):
+            convert._save({"x": torch.zeros(10_000)}, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_no_index_is_said_with_pips_own_last_line(offline, monkeypatch):
