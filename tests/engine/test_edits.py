@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 import kernels
 from kernels.spec import Bug, InputError
 from playground.engine import edits
+from playground.engine.engine import Engine
+from playground.engine.messages import EngineError, RunRequest
+from playground.settings import Settings
 
 SPEC = kernels.get("vector_add")
 
@@ -94,3 +98,34 @@ def test_traces_go_even_where_the_block_raises():
     with pytest.raises(ZeroDivisionError), edits.edited(SPEC, SPEC.bugs[0]):
         raise ZeroDivisionError
     assert traces() == before
+
+
+HERE = Settings()
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        (HERE, True),
+        (replace(HERE, host="localhost"), True),
+        (replace(HERE, host="::1"), True),
+        (replace(HERE, host="0.0.0.0"), False),
+        (replace(HERE, root_path="/behind/a/proxy"), False),
+        (replace(HERE, edit="off"), False),
+    ],
+)
+def test_an_edit_is_taken_on_this_machine_alone(settings, allowed):
+    """Before any worker hears of it: the file is Python, and importing it runs it."""
+    request = RunRequest(kernel="vector_add", source="raise SystemExit")
+    with Engine(settings, gpus=()) as engine:
+        if allowed:
+            assert engine.validate(request)
+            return
+        with pytest.raises(EngineError, match="cannot be edited here; serve on a loopback address") as refused:
+            engine.validate(request)
+    assert (refused.value.failure.kind, refused.value.failure.argument) == ("unavailable", "source")
+
+
+def test_a_switch_that_there_is_not_is_named():
+    with pytest.raises(ValueError, match="PLAYGROUND_EDIT is 'sandbox'; it needs loopback or off"):
+        Settings.from_env({"PLAYGROUND_EDIT": "sandbox"})
