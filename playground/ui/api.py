@@ -143,7 +143,8 @@ def _answer(
 
 
 def _request(kernel: str, dims: Any, dtype: str, seed: Any, config: str, edge: str = "", bug: str = "") -> Request:
-    """What was passed as a request. Raises InputError."""
+    """What was passed, whatever its type, as a request. Raises InputError."""
+    dtype, config, edge, bug = (str(given or "") for given in (dtype, config, edge, bug))
     sizes = {name: whole(value, name) for name, value in _object(dims).items()}
     return Request(
         kernel=str(kernel), dims=sizes, dtype=dtype or None, seed=whole(seed, "seed"), config=config_from(config),

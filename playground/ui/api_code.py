@@ -46,7 +46,7 @@ def _compile_kernel(context: Context, as_request: AsRequest, guarded: Callable[.
 
         def answer() -> dict[str, Any]:
             request = ask(
-                CodeRequest, as_request(kernel, dims, dtype, 0, config), target=target, stages=(_stage(stage),)
+                CodeRequest, as_request(kernel, dims, dtype, 0, config), target=str(target), stages=(_stage(stage),)
             )
             result = context.engine.run(request)
             return {
@@ -78,7 +78,9 @@ def _sweep_kernel(context: Context, as_request: AsRequest, guarded: Callable[...
         """
 
         def answer() -> dict[str, Any]:
-            request = ask(SweepRequest, as_request(kernel, dims, dtype, 0, "auto"), target=target, timed=timed)
+            request = ask(
+                SweepRequest, as_request(kernel, dims, dtype, 0, "auto"), target=str(target), timed=bool(timed)
+            )
             *_, result = context.engine.sweep(request, threading.Event())
             assert isinstance(result, SweepResult)
             return _sweep(result)
