@@ -171,6 +171,56 @@ def test_case_22_tf32_is_chosen_on_purpose():
         torch.backends.cuda.matmul.fp32_precision = before
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_case_23_every_kernel_on_the_second_gpu(spec):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU here")
+    conformance.need_device(spec)
+    inputs = spec.inputs(spec.default, spec.dtypes[0], "cuda:1")
+    expected = spec.reference(**{n: v.clone() if n in spec.in_place else v for n, v in inputs.items()})
+    found = spec.function(**inputs)
+    assert torch.cuda.current_device() == 0
+    for a, b in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, expected)), strict=True):
+        assert a.device == torch.device("cuda:1")
+        same = a.float() - b.float() if a.is_floating_point() else (a != b).float()
+        assert same.abs().mean() < 0.02
+
+
+def test_case_19_a_cache_past_2_31_elements():
+    """Keys are written into the last pages of a cache of more than 2^31 elements, and read back by both attentions."""
+    need_memory(20)
+    heads, page_size, d = 8, 16, 128
+    pages = 2**31 // (heads * page_size * d) + 8
+    k_cache, v_cache = (torch.zeros(pages, heads, page_size, d, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    k, v = (torch.randn(32, heads, d, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    slots = torch.arange(32, device="cuda") + (pages - 2) * page_size
+    kernels.kv_cache_write(k, v, k_cache, v_cache, slots)
+    assert torch.equal(k_cache[-2:].transpose(1, 2).flatten(0, 1), k)
+    table = torch.tensor([[pages - 2, pages - 1]], dtype=torch.int32, device="cuda")
+    lengths = torch.tensor([32], dtype=torch.int32, device="cuda")
+    q = torch.randn(1, heads, d, dtype=torch.bfloat16, device="cuda")
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(x.double() for x in (q[:, :, None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]))
+    )[:, :, 0]
+    starts = torch.tensor([0, 1], dtype=torch.int32, device="cuda")
+    for found in (
+        kernels.decode_attention(q, k_cache, v_cache, table, lengths),
+        kernels.prefill_attention(q, k_cache, v_cache, table, starts, lengths),
+    ):
+        assert torch.allclose(found.double(), expected, rtol=2**-6, atol=2**-7)
+
+
+def test_case_01_attention_past_2_31_elements():
+    """The last batch of 2^31 elements and more, by the copy engine where this GPU has one."""
+    need_memory(30)
+    batch = 2**31 // (8 * 256 * 128) + 2
+    q = torch.randn(batch, 8, 256, 128, dtype=torch.bfloat16, device="cuda")
+    kv = q[:, :1]
+    found = kernels.attention(q, kv, kv)
+    expected = kernels.get("attention").reference(*(x[-1:].double() for x in (q, kv, kv)))
+    assert torch.allclose(found[-1:].double(), expected, rtol=2**-6, atol=2**-6)
+
+
 def test_case_23_tensors_on_the_second_gpu():
     if torch.cuda.device_count() < 2:
         pytest.skip("one GPU here")

@@ -24,13 +24,13 @@ SMALL_SIZES = st.one_of(st.integers(0, 40), st.sampled_from((63, 64, 65, 127, 12
 
 
 @st.composite
-def cases(draw, spec: KernelSpec):
+def cases(draw, spec: KernelSpec, only: str | None = None):
     """(inputs, dtype name), in memory laid out anyhow."""
     dims = dict(spec.default)
     for dim in spec.dims:
         if spec.name in FREE or dim.name in (spec.sweep_dim, spec.shrinks):
             dims[dim.name] = draw(SMALL_SIZES, label=dim.name)
-    dtype = draw(st.sampled_from([d for d in spec.dtypes if not spec.unsupported(d, conformance.target())]))
+    dtype = only or draw(st.sampled_from([d for d in spec.dtypes if not spec.unsupported(d, conformance.target())]))
     if conformance.job().interpreted and dtype == "bfloat16":
         dtype = "float32"
     for dim in spec.dims:
@@ -88,12 +88,17 @@ def checked():
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_right_or_refused(spec):
     conformance.need_device(spec)
+    right_or_refused(spec, 5)
+
+
+def right_or_refused(spec: KernelSpec, examples: int, dtype: str | None = None) -> None:
+    """As many examples as are asked for, in one dtype or in any; tests/gpu asks for more of them in each."""
 
     @settings(
-        max_examples=5, deadline=None, derandomize=True, database=None,
+        max_examples=examples, deadline=None, derandomize=True, database=None,
         suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large),
     )  # fmt: skip
-    @given(cases(spec))
+    @given(cases(spec, dtype))
     def check(case):
         inputs, dtype = case
         names = [output.name for output in spec.outputs]
