@@ -153,7 +153,7 @@ class Batch:
         if joining or cancelled or self._prefilling or self._stale:
             self._land(out)
             self._drop_cancelled(out)
-            self._admit(out)
+            self._admit()
             self._prefill(out)
         self._decode(out)
         return out
@@ -169,7 +169,7 @@ class Batch:
             if conversation.cancelled:
                 self._end(conversation, "cancelled", out)
 
-    def _admit(self, out: list[Emitted]) -> None:
+    def _admit(self) -> None:
         while self._waiting and len(self.active) < self.max_batch:
             conversation = self._waiting[0]
             needed = -(-(len(conversation.tokens) + 1) // self.pool.page_size)

@@ -77,8 +77,13 @@ class DecoderConfig:
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
     def kv_bytes_per_token(self, element_size: int) -> int:
-        """2 (keys and values) x layers x kv_heads x head_dim x bytes."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * element_size
+        """2 (keys and values) x layers x kv_heads x head_dim x bytes; in 8 bits with a float32 scale for each head."""
+        return 2 * self.layers * self.kv_heads * (self.head_dim * element_size + scale_bytes(element_size))
+
+
+def scale_bytes(element_size: int) -> int:
+    """Of the scale that stands beside each token's key, and value, of a head: a float32 in an 8-bit cache."""
+    return 4 if element_size == 1 else 0
 
 
 def from_json(raw: Mapping[str, Any], name: str = "model", eos_ids: tuple[int, ...] = ()) -> DecoderConfig:

@@ -115,6 +115,7 @@ class ChatToken(Message):
 class KvStats(Message):
     """bytes_used = 2 x layers x kv_heads x head_dim x element_bytes x tokens; reserved: all pages, filled or not.
 
+    In an 8-bit cache each token's key and value of a head has a scale beside it, of scale_bytes.
     mha_bytes: what as many tokens would take with a key-value head for each query head. tokens: in used pages.
     """
 
@@ -132,11 +133,22 @@ class KvStats(Message):
     pages_cached: int
     pages_free: int
     pages_shared: int
+    scale_bytes: int = 0
+
+    @property
+    def per_head(self) -> str:
+        """Bytes of one key or value of a head, as they stand in the equation."""
+        plain = f"{self.head_dim} × {self.element_bytes}"
+        return f"({plain} + {self.scale_bytes})" if self.scale_bytes else plain
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 2 * self.layers * self.kv_heads * (self.head_dim * self.element_bytes + self.scale_bytes)
 
     @property
     def equation(self) -> str:
-        parts = (2, self.layers, self.kv_heads, self.head_dim, self.element_bytes, self.tokens)
-        return " × ".join(f"{n:,}" for n in parts) + f" = {self.bytes_used:,} bytes"
+        parts = f"2 × {self.layers} × {self.kv_heads} × {self.per_head} × {self.tokens:,}"
+        return f"{parts} = {self.bytes_used:,} bytes"
 
 
 class PageMap(Message):

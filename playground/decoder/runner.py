@@ -238,11 +238,11 @@ class Runner:
         if made:
             while len(self._programs) >= MOST_PROGRAMS:
                 self._programs.popitem(last=False)
-            self._programs[key] = self._make(kind, size)
+            self._programs[key] = self._make(size)
         self._programs.move_to_end(key)
         return self._programs[key], made
 
-    def _make(self, kind: str, size: int | tuple[int, int]) -> _Ready:
+    def _make(self, size: int | tuple[int, int]) -> _Ready:
         ops = Recorder(self.table, self.arena, self.fuse)
         if isinstance(size, int):
             self._record_decode(ops, size)

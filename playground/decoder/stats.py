@@ -8,6 +8,7 @@ from statistics import median
 
 from playground.decoder.batch import Batch
 from playground.decoder.cache import PoolView
+from playground.decoder.config import scale_bytes
 from playground.decoder.conversation import Conversation, StepTime
 from playground.decoder.messages import ChatStats, ConversationStats, KvStats, PageMap
 from playground.decoder.model import Model
@@ -71,6 +72,7 @@ def kv_stats(model: Model, view: PoolView, tokens: int | None = None) -> KvStats
         pages_cached=view.states.count("c"),
         pages_free=view.states.count("f"),
         pages_shared=sum(len(owners) > 1 for owners in view.owners.values()),
+        scale_bytes=scale_bytes(size),
     )
 
 

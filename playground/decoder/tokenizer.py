@@ -53,9 +53,6 @@ class ChatTokenizer:
         """One token as it stands in the vocabulary's own spelling, turned to text as far as it is text."""
         return self._tokenizer.decode([token], skip_special_tokens=False)
 
-    def special_id(self, token: str) -> int | None:
-        return self._tokenizer.token_to_id(token)
-
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
         """The conversation as the model was taught to read it. messages: {"role", "content"} each.
 

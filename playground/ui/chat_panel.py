@@ -107,7 +107,7 @@ def _step(stats: ChatStats) -> str:
 
 
 def _equation(kv: KvStats, tokens: int, found: int, read: int) -> str:
-    per_token = 2 * kv.layers * kv.kv_heads * kv.head_dim * kv.element_bytes
+    per_token = kv.bytes_per_token
     used = per_token * tokens
     group = kv.mha_bytes // kv.bytes_used if kv.bytes_used else 1
     heads = kv.kv_heads * group
@@ -117,7 +117,7 @@ def _equation(kv: KvStats, tokens: int, found: int, read: int) -> str:
     reused = f" {words.count(found, 'token')} of the prompt found in the cache, {read:,} read." if found else ""
     return (
         f'<p class="eq"><b>{words.text(used, words.BYTES)}</b> = 2 × {kv.layers} layers × {kv.kv_heads} KV heads × '
-        f"{kv.head_dim} × {kv.element_bytes} B × {tokens:,} tokens</p>"
+        f"{kv.per_head} B × {tokens:,} tokens</p>"
         f'<p class="sub">{mha if group > 1 else ""}{"." * (group > 1)}{reused}</p>'
     )
 

@@ -123,7 +123,10 @@ def test_the_interpreters_limit(monkeypatch, asked, most):
 def test_an_eight_bit_cache_is_a_choice(chats):
     result = result_of(chats, cache_dtype="fp8", max_tokens=4)
     assert result.kv_cache.element_bytes == 1 and len(result.ids) == 4
-    assert result.kv_cache.bytes_used == 2 * 2 * 2 * 16 * result.kv_cache.tokens  # layers, key-value heads, head_dim
+    kv = result.kv_cache  # 2 layers, 2 key-value heads, head_dim 16 and a scale
+    assert kv.bytes_used == 2 * 2 * 2 * (16 + 4) * kv.tokens == kv.bytes_per_token * kv.tokens
+    assert kv.equation.startswith(f"2 × 2 × 2 × (16 × 1 + 4) × {kv.tokens} = ")
+    assert kv.bytes_reserved == kv.pages * kv.page_size * kv.bytes_per_token
 
 
 def test_a_crash_ends_the_answer_and_the_next_question_starts_another(chats):

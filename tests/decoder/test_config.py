@@ -21,6 +21,7 @@ def test_smollm2():
     config = from_json(SMOL)
     assert (config.head_dim, config.group, config.qkv_rows, config.eos_ids) == (64, 3, 960, (2, 0))
     assert config.kv_bytes_per_token(2) == 23040  # 2 x 30 x 3 x 64 x 2
+    assert config.kv_bytes_per_token(1) == 12240  # 2 x 30 x 3 x (64 x 1 + 4): a scale for each key and value
     assert not config.qk_norm and not config.qkv_bias and config.rope_scaling is None
 
 

@@ -29,7 +29,7 @@ def test_a_fused_step_gives_the_same_logits(monkeypatch, num_sms):
     tokens = torch.randint(0, 100, (231,), generator=torch.Generator().manual_seed(3)).tolist()
     runner = Runner(tiny.make_model(KIND), 8, 4, 16)
     runner.swap(dict.fromkeys(runner.table, "torch"))
-    monkeypatch.setattr(runner, "_make", lambda kind, size: fused(runner, size))
+    monkeypatch.setattr(runner, "_make", lambda size: fused(runner, size))
     runner.prepare(1)
     names = [call.name for call in runner.decode_program(1).calls]
     assert names.count("linear_add_kernel") == 4 and names.count("attend_fused_kernel") == 2
