@@ -1,4 +1,4 @@
-"""Any shape and stride on a real GPU, in every dtype of every spec: tests/kernels/test_properties.py with more examples."""
+"""Any shape and stride on a real GPU, in every dtype of every spec: more of tests/kernels/test_properties.py."""
 
 import pytest
 

@@ -41,10 +41,7 @@ def test_case_01_a_weight_past_2_31_elements():
 def test_case_01_rows_past_2_31_elements():
     x = far_rows(3, 64)
     q, scale = kernels.quantize_int8(x)
-    assert (
-        close(kernels.dequantize(q, scale, torch.float32), x.float())
-        or ((kernels.dequantize(q, scale, torch.float32) - x.float()).abs() <= scale[:, None] * 0.51).all()
-    )
+    assert ((kernels.dequantize(q, scale, torch.float32) - x.float()).abs() <= scale[:, None] * 0.501).all()
     table = far_rows(3, 64)
     assert torch.equal(kernels.embedding(torch.tensor([2, 0, 1]), table), table[[2, 0, 1]])
     logits = far_rows(3, 64)
