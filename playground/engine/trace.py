@@ -39,6 +39,7 @@ Program = tuple[int, ...]
 
 ASSEMBLY = "inline PTX is not interpreted: its first operand stands in for its result"
 WAITS = "a GPU's programs wait for each other in this config; traced in one that runs them one by one"
+GLUON = "cannot be traced: it is written in Gluon, which Triton's interpreter does not run"
 MOST_MISSES = 20  # accesses out of bounds that are told of a launch
 KEPT = 12  # programs whose accesses are kept one by one
 COPIES = 4  # of a launch's tensors: themselves, the arena, and what is marked for each element
@@ -157,6 +158,8 @@ def trace_plan(
 
 
 def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float, progress: Callable):
+    if not hasattr(launch.kernel, "rewrite"):
+        raise EngineError(Failure(kind="unavailable", message=f"{launch.kernel.fn.__name__} {GLUON}"))
     total = math.prod(launch.grid)
     keep = sorted({p for p in (_spread(total) if programs is None else programs) if 0 <= p < total})
     arena = Arena(tensors_of(launch))

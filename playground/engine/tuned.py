@@ -51,13 +51,14 @@ def _key(kernel: str, dtype: str, dims: Mapping[str, int], device: str) -> tuple
     return kernel, dtype, tuple(sorted((name, next_power_of_2(size)) for name, size in dims.items())), device
 
 
-def path() -> Path:
-    return Settings.from_env().cache / "tuned.json"
+def path(cache: Path | None = None) -> Path:
+    """cache: the folder, where it is not the one that this process's environment names. So everywhere below."""
+    return (cache or Settings.from_env().cache) / "tuned.json"
 
 
-def winners() -> list[Winner]:
+def winners(cache: Path | None = None) -> list[Winner]:
     """Those that still hold: of today's kernels and this Triton."""
-    return [w for w in _read() if w.triton == triton.__version__ and w.source_hash == _hash(w.kernel)]
+    return [w for w in _read(cache) if w.triton == triton.__version__ and w.source_hash == _hash(w.kernel)]
 
 
 def lookup(kernel: str, dtype: str, dims: Mapping[str, int], device: str) -> ConfigChoice | None:
@@ -91,7 +92,7 @@ def _shapes(inputs: Inputs) -> dict[str, tuple]:
 
 def keep(
     kernel: str, dtype: str, dims: Mapping[str, int], device: str, config: ConfigChoice, us: float,
-    default_us: float | None = None,
+    default_us: float | None = None, cache: Path | None = None,
 ) -> Winner:  # fmt: skip
     """Write a winner down, in place of an earlier one of its class. Raises OSError where the cache is not writable."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -99,16 +100,16 @@ def keep(
         kernel=kernel, source_hash=_hash(kernel), dtype=dtype, dims=dict(dims), device=device,
         triton=triton.__version__, config=config, us=us, default_us=default_us, date=now,
     )  # fmt: skip
-    _write([w for w in _read() if w.key != winner.key] + [winner])
+    _write([w for w in _read(cache) if w.key != winner.key] + [winner], cache)
     return winner
 
 
-def forget(kernel: str | None = None) -> int:
+def forget(kernel: str | None = None, cache: Path | None = None) -> int:
     """Take a kernel's winners out, or all; returns how many those were."""
-    before = _read()
+    before = _read(cache)
     after = [w for w in before if kernel is not None and w.kernel != kernel]
     if len(after) != len(before):
-        _write(after)
+        _write(after, cache)
     return len(before) - len(after)
 
 
@@ -119,16 +120,16 @@ def _hash(kernel: str) -> str:
         return ""
 
 
-def _read() -> list[Winner]:
+def _read(cache: Path | None = None) -> list[Winner]:
     try:
-        return _FILE.validate_json(path().read_bytes())
+        return _FILE.validate_json(path(cache).read_bytes())
     except (OSError, ValidationError):
         return []
 
 
-def _write(entries: list[Winner]) -> None:
+def _write(entries: list[Winner], cache: Path | None) -> None:
     """In one step, so that a reader in another process never meets half a file."""
-    target = path()
+    target = path(cache)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _beside(target) as fresh:
         fresh.write_bytes(_FILE.dump_json(entries, indent=1))

@@ -282,7 +282,10 @@ def winner_map(points: Sequence[SweepResult], dim: str) -> str:
 
 def triton_configs(result: SweepResult) -> str:
     """The right configs as a list to paste under @triton.autotune, the fastest first."""
-    good = sorted((c for c in result.configs if c.ok or (c.ok is None and not c.failure)), key=_order)
+    good = sorted(
+        (c for c in result.configs if c.ok or (c.ok is None and c.tried and not c.failure and not c.refusal)),
+        key=_order,
+    )
     lines = "".join(
         f"    triton.Config({dict(c.meta)!r}, num_warps={c.num_warps}, num_stages={c.num_stages}),\n"
         for c in (found.config for found in good)

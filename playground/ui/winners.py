@@ -47,8 +47,12 @@ def build(context: Context, bench: Bench) -> gr.HTML:
     def stop_(session: gr.Request) -> None:
         context.jobs.stop(f"warm {session.session_hash or ''}")
 
-    own.click(lambda kernel: _forgotten(tuned.forget(kernel)), bench.kernel, kept, **FAST)
-    all_.click(lambda: _forgotten(tuned.forget()), None, kept, **FAST)
+    def forget(kernel: str | None = None) -> str:
+        count = tuned.forget(kernel, context.settings.cache)
+        return f'<p class="quiet">{words.count(count, "winner")} forgotten.</p>{listed(context)}'
+
+    own.click(forget, bench.kernel, kept, **FAST)
+    all_.click(lambda: forget(), None, kept, **FAST)
     warm.click(warm_, [shapes, *bench.inputs], warmed, **LONG)
     stop.click(stop_, None, None, **FAST)
     return kept
@@ -57,31 +61,27 @@ def build(context: Context, bench: Bench) -> gr.HTML:
 # Winners
 
 
-def keep(result: SweepResult | None) -> list[str]:
+def keep(context: Context, result: SweepResult | None) -> list[str]:
     """Write the winner of a sweep down; what to say, and the winners as they now are."""
     if result is None or result.best is None or result.source is None:
-        return [panels.failed("no config has won; sweep first", nothing_ran=False), listed()]
+        return [panels.failed("no config has won; sweep first", nothing_ran=False), listed(context)]
     best = result.configs[result.best]
     assert best.us is not None
     own = result.configs[result.default].us if result.default is not None else None
     try:
         tuned.keep(
             result.choice.kernel, result.choice.dtype, result.choice.dims, result.source.device, best.config,
-            best.us.p50, own.p50 if own else None,
+            best.us.p50, own.p50 if own else None, context.settings.cache,
         )  # fmt: skip
     except OSError as error:
         said = f"the winner cannot be written: {error.strerror}; free space or set PLAYGROUND_CACHE"
-        return [panels.failed(said), listed()]
-    return ['<p class="quiet">Kept: runs of this shape\'s class on this device now take it.</p>', listed()]
+        return [panels.failed(said), listed(context)]
+    return ['<p class="quiet">Kept: runs of this shape\'s class on this device now take it.</p>', listed(context)]
 
 
-def _forgotten(count: int) -> str:
-    return f'<p class="quiet">{words.count(count, "winner")} forgotten.</p>{listed()}'
-
-
-def listed() -> str:
+def listed(context: Context) -> str:
     """Every winner that holds: of today's kernels and this Triton."""
-    found = sorted(tuned.winners(), key=lambda w: (w.kernel, w.dtype, w.date))
+    found = sorted(tuned.winners(context.settings.cache), key=lambda w: (w.kernel, w.dtype, w.date))
     if not found:
         return '<p class="quiet">No winner is kept. Sweep configs, then Use the winner here.</p>'
     heads = ("kernel", "shapes up to", "dtype", "config", "µs", "default, µs", "device", "kept on")

@@ -100,8 +100,8 @@ def build(context: Context, bench: Bench) -> Loaded:
     )
     _wire(context, bench, parts, target, ranges)
     _wire_extras(context, bench, parts, exports, over, moves)
-    keep.click(winners.keep, parts.state, [said, kept], **FAST)
-    return Loaded(later_outputs=[said, kept], later=lambda *values: ["", winners.listed()])
+    keep.click(lambda result: winners.keep(context, result), parts.state, [said, kept], **FAST)
+    return Loaded(later_outputs=[said, kept], later=lambda *values: ["", winners.listed(context)])
 
 
 def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ranges: gr.Textbox) -> None:

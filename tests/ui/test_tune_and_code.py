@@ -1,0 +1,155 @@
+"""What the Autotune and Code tabs make of results: exports, spread, diffs, what to notice in Inductor's code."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from kernels import InputError, get
+from playground.engine import edits
+from playground.engine.code_messages import CodeRequest, CodeResult, CodeRow, LaunchCode
+from playground.engine.inductor_messages import InductorKernel, InductorResult
+from playground.engine.messages import Choice, ConfigChoice, Request, Resources, Source, Times
+from playground.engine.sweep_messages import ConfigResult, SweepResult
+from playground.ui import autotune_view, code_compare, code_view, inductor_view, tune_charts
+from playground.ui.code_compare import EDITED, SAME
+from playground.ui.tabs import autotune
+
+HERE = Source(kind="measured", device="Test CPU", date="2026-11-29")
+CONFIGS = [ConfigChoice(meta={"BLOCK": block}, num_warps=4) for block in (512, 1024, 2048, 4096)]
+CHOICE = Choice(
+    kernel="vector_add", dims={"n": 4096}, dtype="float32", seed=0, config=CONFIGS[0], config_origin="spec"
+)  # fmt: skip
+
+
+def us(p50):
+    return Times(p20=p50, p50=p50, p80=p50)
+
+
+def swept(**change):
+    """Four configs: 5 us, the default with 8 us, a wrong one, one that does not fit."""
+    found = (
+        ConfigResult(config=CONFIGS[0], ok=True, us=us(8.0), method="warm", registers=18),
+        ConfigResult(config=CONFIGS[1], ok=True, us=us(5.0), method="warm", registers=24),
+        ConfigResult(config=CONFIGS[2], ok=False, failure="out: wrong, so not timed", registers=30),
+        ConfigResult(config=CONFIGS[3], refusal="needs 300,000 bytes of shared memory"),
+    )
+    given = {"choice": CHOICE, "configs": found, "done": True, "best": 1, "default": 0, "speedup": 1.6, "source": HERE}
+    return SweepResult(**(given | change))
+
+
+def test_configs_to_paste_hold_the_right_ones_alone_the_fastest_first():
+    names: dict = {}
+    text = autotune_view.triton_configs(swept())
+
+    class Config:
+        def __init__(self, meta, num_warps, num_stages):
+            self.meta = meta
+
+    exec(text, {"triton": type("triton", (), {"Config": Config})}, names)
+    assert [c.meta["BLOCK"] for c in names["configs"]] == [1024, 512]
+
+
+def test_csv_and_json_hold_every_config_with_its_reason():
+    rows = list(csv.DictReader(io.StringIO(autotune_view.as_csv(swept()))))
+    assert [row["us_p50"] for row in rows] == ["8.0", "5.0", "", ""]
+    assert rows[2]["ok"] == "False" and rows[3]["reason"].startswith("needs 300,000")
+    assert rows[0]["device"] == "Test CPU" and rows[2]["device"] == ""
+    assert [c["ok"] for c in json.loads(autotune_view.as_json(swept()))["configs"]] == [True, True, False, None]
+
+
+def test_the_spread_is_in_order_and_leaves_out_what_has_no_time():
+    (points,) = tune_charts.distribution(swept(), "time here").data
+    assert list(points.y) == [5.0, 8.0] and points.marker.size[0] > points.marker.size[1]
+    assert tune_charts.distribution(swept(configs=swept().configs[:1]), "time here") is None
+
+
+def test_a_busy_host_is_told_beside_the_winner():
+    assert "The host was busy" in autotune_view.banner(swept(note="the host was busy (load 9.0 on 2 cores)"))
+    assert "busy" not in autotune_view.banner(swept())
+
+
+def test_own_ranges_are_every_combination_and_refused_where_they_cannot_be():
+    asked = Request(kernel="vector_add", dims={"n": 4096}, dtype="float32")
+    made = autotune.ranges_of("BLOCK=512,1024 num_warps=2,4,8", asked)
+    assert len(made) == 6 and {c.num_warps for c in made} == {2, 4, 8}
+    for text, why in (
+        ("WIDTH=3", "vector_add has BLOCK"),
+        ("num_warps=3", "needs to be 1, 2, 4"),
+        ("num_stages=99", "from 1 to 10"),
+        ("BLOCK=a", "write names and values"),
+        (f"BLOCK={','.join('9' * n for n in range(1, 8))} num_warps=1,2,4,8,16,32 num_stages=1,2", "64 are the most"),
+    ):
+        with pytest.raises(InputError, match=why):
+            autotune.ranges_of(text, asked)
+
+
+# Compare
+
+
+def launch(name, ptx, registers=18):
+    used = Resources(kernel=name, target="sm_90", registers=registers, spills=0, shared_bytes=0, num_warps=4)
+    return LaunchCode(
+        kernel=name, file="k.py", python=(f"def {name}():", f"    return {registers}"), first_line=1,
+        stages={"ptx": tuple(CodeRow(text=line) for line in ptx)}, findings=(), resources=used, occupancy=1.0,
+    )  # fmt: skip
+
+
+def code(*launches):
+    return CodeResult(choice=CHOICE, target="sm_90", launches=launches, source=HERE)
+
+
+def test_a_diff_covers_every_launch_and_the_python():
+    before = code(launch("first", ["add", "ret"]), launch("second", ["add", "ret"]))
+    after = code(launch("first", ["add", "ret"]), launch("second", ["mul", "ret"], registers=20))
+    html = code_view.diff(before, after, "ptx")
+    assert '<li class="minus" data-mark="−">add</li>' in html and '<li class="plus" data-mark="+">mul</li>' in html
+    assert "return 20" in code_view.diff(before, after, "python")
+    assert "PTX is the same" in code_view.diff(before, before, "ptx")
+    assert "only one of the two targets" in code_view.diff(before, after, "amdgcn")
+    table = code_view.resources_table(before, after, ("as it is", "edited"))
+    assert table.count("registers a thread") == 2 and "<td>+2</td>" in table and "second" in table
+
+
+def test_the_other_side_is_what_was_changed_and_nothing_else():
+    asked = CodeRequest(kernel="vector_add", dims={"n": 4096}, dtype="float32")
+    own = edits.source_of(get("vector_add"))
+    assert code_compare._changed(asked, SAME, SAME, SAME, SAME, "") == asked
+    assert code_compare._changed(asked, SAME, SAME, SAME, EDITED, own + "\n") == asked  # nothing was edited
+    edit = code_compare._changed(asked, "sm_80", SAME, "BLOCK=512,num_warps=2", EDITED, own.replace("+", "*"))
+    assert (edit.target, edit.config.num_warps) == ("sm_80", 2) and edit.source != own
+    bug = get("vector_add").bugs[0].name
+    assert code_compare._changed(asked, SAME, SAME, SAME, bug, "").bug == bug
+
+
+# Inductor
+
+
+def written(*names, extern=(), eager=9, moved=100, eager_bytes=400, notes=()):
+    kernels = tuple(InductorKernel(name=name, source="@triton.jit", notes=notes) for name in names)
+    return InductorResult(
+        kernel="add_rms_norm", block=bool(extern), dims={}, dtype="float32", kernels=kernels, extern=extern,
+        bytes_moved=moved, eager_kernels=eager, eager_bytes=eager_bytes, source=HERE,
+    )  # fmt: skip
+
+
+def test_three_things_are_noticed_in_a_block():
+    found = written(
+        "triton_per_fused_add_mean_rsqrt_0", "triton_per_fused__softmax_1", "triton_per_fused_add_mean_rsqrt_2",
+        "triton_poi_fused_mul_silu_3", extern=("mm", "mm", "bmm", "bmm"),
+    )  # fmt: skip
+    fused, patterns, left = inductor_view.notice(found)
+    assert fused[0] == "9 kernels of eager become 8" and "75 %" in fused[1]
+    assert patterns[0] == "3 patterns to find" and "a norm (2 kernels" in patterns[1]
+    assert "mm 2×, bmm 2×" in left[1] and "scores go to memory" in left[1]
+
+
+def test_three_things_are_noticed_in_one_kernel():
+    notes = ("fuses add", "pointwise: every element on its own", "masks by xmask")
+    found = written("triton_poi_fused_add_0", eager=1, moved=300, eager_bytes=300, notes=notes)
+    fused, name, walked = inductor_view.notice(found)
+    assert fused == ("1 kernel of eager becomes 1", "Nothing is saved in bytes: the operation was one pass through "
+                     "memory already.")  # fmt: skip
+    assert "triton_poi_fused_add_0" in name[1]
+    assert walked == ("Pointwise", "every element on its own; masks by xmask.")
