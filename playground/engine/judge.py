@@ -2,7 +2,8 @@
 
 error = |got - ref| / (|ref| + rms(ref)), as the rms over the tensor and as its worst element. The bar is four
 times the larger of PyTorch eager's own error in that dtype and the dtype's eps, so an answer of zeros fails and an
-honest reordering passes. NaN and infinities must stand where the reference has them.
+honest reordering passes. For the rms of a 16-bit answer an eighth of eps takes the place of eps, so an answer whose
+elements are all a little off in one direction fails. NaN and infinities must stand where the reference has them.
 
 It works in chunks on the tensors' own device, so that it needs little memory beside the answer and the reference.
 It launches nothing and times nothing.
@@ -22,6 +23,8 @@ BAR = 4.0
 # An all-zero answer has a worst error of 0.5 or more, whatever the reference: no bar may come near it.
 HIGHEST_BAR = 0.25
 TF32_EPS = 2.0**-10
+# Where sums are in float32, a 16-bit answer is off by its one rounding: an rms of eps/10 or so, of eps/2 at the most.
+ROUNDING = 1 / 8
 PICTURE_ROWS, PICTURE_COLS = 12, 48
 # Elements judged at once. On a CPU: so few that PyTorch takes one thread, and all temporaries stay in its cache.
 CHUNK = {"cpu": 2**15, "cuda": 2**24}
@@ -78,7 +81,7 @@ def bars(eager: torch.Tensor | None, ref: torch.Tensor, dtype: torch.dtype, tf32
         )
     return Bars(
         min(BAR * max(own.worst, eps), HIGHEST_BAR),
-        min(BAR * max(own.rms, eps), HIGHEST_BAR),
+        min(BAR * max(own.rms, eps if tf32 or torch.finfo(dtype).bits >= 32 else eps * ROUNDING), HIGHEST_BAR),
         own.ulps,
     )
 
@@ -129,6 +132,8 @@ def _judge_float(got: torch.Tensor, ref: torch.Tensor, bar: Bars) -> OutputVerdi
     note = bar.note
     if own.misplaced:
         note = f"{own.misplaced:,} NaN or infinite values where the reference is finite, or the reverse"
+    elif not ok and own.worst <= bar.worst:
+        note = f"no element is over the bar, and all together are: an rms of {own.rms:.2g}, and {bar.rms:.2g} may be"
     return OutputVerdict(
         ok=ok, error=own.worst, bar=bar.worst, rms_error=own.rms, rms_bar=bar.rms, ulps=own.ulps,
         ulps_bar=bar.ulps, wrong=wrong, note=note,

@@ -40,6 +40,15 @@ def test_zeros_fail_whatever_eager_gave(dtype, shape):
         assert not verdict(zeros, ref, eager).ok
 
 
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_what_is_a_little_off_everywhere_fails(dtype):
+    """Each element is within its bar; no rounding errs in one direction."""
+    ref = normal(64, 300)
+    found = verdict((ref * (1 + 2.5 * torch.finfo(dtype).eps)).to(dtype), ref, ref.to(dtype))
+    assert not found.ok and found.rms_error > found.rms_bar and found.error <= found.bar
+    assert "all together" in found.note and found.wrong.count == 1
+
+
 def test_an_honest_reordering_passes():
     """Sums of 4096 float16 products in another order differ by many ulps, and both are right."""
     a, b = normal(8, 4096, seed=1).half(), normal(4096, 8, seed=2).half()
