@@ -92,6 +92,11 @@ BY_HAND = [
         "q_ptr": (2 * 19 * 8 * 2, 0), "k_ptr": (2 * 35 * 8 * 2, 0), "v_ptr": (2 * 35 * 8 * 2, 0),
         "out_ptr": (0, 2 * 19 * 8 * 2),
     }),
+    # As attention, and each of the 4 programs reads its head's slope (float32).
+    ("alibi_attention", ATTENTION | {"q_len": 19, "kv_len": 19}, "bfloat16", Config({"BLOCK_M": 16, "BLOCK_N": 16}), {
+        "q_ptr": (2 * 19 * 8 * 2, 0), "k_ptr": (2 * 35 * 8 * 2, 0), "v_ptr": (2 * 35 * 8 * 2, 0),
+        "slopes_ptr": (4 * 4, 0), "out_ptr": (0, 2 * 19 * 8 * 2),
+    }),
     # Scores of 17 x 18 in tiles of 16 x 16, two by two for each of 2 heads: q is read for both tiles across, k for both
     # down. They are float32: stored, then loaded and stored by the softmax, then loaded. v comes once for 16 queries.
     ("naive_attention", ATTENTION | {"q_len": 17, "kv_len": 18}, "bfloat16", Config({"BLOCK_M": 16, "BLOCK_N": 16}), {
