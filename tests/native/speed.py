@@ -1,10 +1,11 @@
 """Times the native CPU path beside PyTorch on the same tensors, in the same process, turn by turn.
 
-    python -m tests.native.speed [decode large step start ...] [--threads N] [--seconds S]
+    python -m tests.native.speed [decode large step start ...] [--threads N] [--seconds S] [--cpu-time]
 
 `make speed` runs all of it. A row says: median of ours, median of PyTorch's, and how many times as fast ours is. A
-round in which other processes used more than a twentieth of the machine is left out and counted. No test; nothing
-is judged here. The figures in docs/native.md come from this.
+round in which other processes used more than a twentieth of the machine is left out and counted. --cpu-time compares
+one thread's CPU seconds instead, which a busy host disturbs less. No test; nothing is judged here. The figures in
+docs/native.md come from this.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from . import speed_cases, speed_start
 GROUPS = (*speed_cases.GROUPS, "start")
 NOISE = 0.05  # of one CPU, used by others
 ROUND = 0.06  # seconds that each side has in a round
+_clock = time.perf_counter
 
 
 def _busy() -> float:
@@ -43,11 +45,11 @@ def _own() -> float:
 def _turn(run: Callable[[], object], seconds: float) -> float:
     """The median of as many calls as fit."""
     times = []
-    end = time.perf_counter() + seconds
+    end = _clock() + seconds
     while True:
-        began = time.perf_counter()
+        began = _clock()
         run()
-        now = time.perf_counter()
+        now = _clock()
         times.append(now - began)
         if now > end:
             return median(times)
@@ -94,18 +96,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", choices=[*GROUPS, []], help="all of them where none is named")
     parser.add_argument("--threads", type=int, help="of both sides; by default this host's CPUs")
+    parser.add_argument("--cpu-time", action="store_true", help="one thread, its CPU seconds")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each row")
     parser.add_argument("--only", default="", help="rows whose name holds this")
     arguments = parser.parse_args()
     native.enable()
     torch.set_grad_enabled(False)
+    if arguments.cpu_time:
+        global _clock
+        _clock, arguments.threads = time.process_time, 1
     if arguments.threads:
         native.set_threads(arguments.threads)
         torch.set_num_threads(arguments.threads)
     now = datetime.datetime.now(datetime.UTC)
     print(
         f"{now:%Y-%m-%d %H:%M} UTC, {speed_cases.cpu_name()}, {native.threads()} threads, "
-        f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}"
+        f"{'CPU time, ' if arguments.cpu_time else ''}load {os.getloadavg()[0]:.1f}, torch {torch.__version__}"
     )
     for name in arguments.what or GROUPS:
         print(f"\n{name}\n")
