@@ -43,11 +43,6 @@ def test_everything_that_looks_inside_at_once(capsys):
         assert part in read
 
 
-def test_a_swap_of_nothing_known_is_one_line(capsys):
-    code, said, _ = call(capsys, *ASK, "--model", str(tiny.folder()), "--swap", "nrom=triton")
-    assert code == 2 and "no group of operations named 'nrom'" in said["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("words", "argument", "message"),
     [

@@ -120,6 +120,7 @@ def test_the_interpreters_limit(monkeypatch, asked, most):
     assert generate._at_most(asked) == (most, [INTERPRETER_NOTE] * (most != asked))
 
 
+@pytest.mark.slow
 def test_an_eight_bit_cache_is_a_choice(chats):
     result = result_of(chats, cache_dtype="fp8", max_tokens=4)
     assert result.kv_cache.element_bytes == 1 and len(result.ids) == 4
