@@ -4,8 +4,8 @@ The way back from quantize_int8 and quantize_fp8, with a scale for each row or e
 byte is read for each value and two or four are written, so the writes set the pace: a kernel that needs the values
 only to multiply with them (decode_attention over an int8 cache) does better to scale its products instead.
 
-The scales are read once for each group of a tile, not once for each value, and broadcast in registers. What to look
-at: 3 bytes moved for each value in bfloat16, and 16-byte stores.
+Where a group is as wide as a program's block, its scale is read once and broadcast in registers; narrower ones are read
+for each value, from L1. What to look at: 3 bytes moved for each value in bfloat16, and 16-byte stores.
 """
 
 from __future__ import annotations
@@ -24,16 +24,23 @@ from kernels.spec import next_power_of_2 as pow2
 @triton.jit
 def dequantize_kernel(
     q_ptr, scale_ptr, out_ptr, stride_qm, stride_qn, stride_sm, stride_sn, n_rows, n_cols, group,
-    VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr, ONE_SCALE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Program (block of rows, block of columns); group: values that share a scale."""
+    """Program (block of rows, block of columns); group: values that share a scale, a whole block of them or more where
+    ONE_SCALE."""
     stride_qm, n_cols, group = aligned(stride_qm, VECTOR), aligned(n_cols, VECTOR), aligned(group, VECTOR)
     blocks = tl.cdiv(n_cols, BLOCK_N)
-    rows = (tl.program_id(0) // blocks).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    row = (tl.program_id(0) // blocks).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = row[:, None]
     cols = (tl.program_id(0) % blocks) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     mask = (rows < n_rows) & (cols < n_cols)
     q = tl.load(q_ptr + rows * stride_qm + cols.to(tl.int64) * stride_qn, mask=mask, other=0.0)
-    scale = tl.load(scale_ptr + rows * stride_sm + cols // group * stride_sn, mask=mask, other=0.0)
+    if ONE_SCALE:
+        block = (tl.program_id(0) % blocks) * BLOCK_N // group
+        # In one dimension, so that a thread loads one scale for each of its rows, not for each of its values.
+        scale = tl.load(scale_ptr + row * stride_sm + block * stride_sn, mask=row < n_rows, other=0.0)[:, None]
+    else:
+        scale = tl.load(scale_ptr + rows * stride_sm + cols // group * stride_sn, mask=mask, other=0.0)
     tl.store(out_ptr + rows * n_cols + cols, q.to(tl.float32) * scale, mask=mask)
 
 
@@ -105,6 +112,7 @@ def plan(inputs, config, target):
         "n_cols": n_cols,
         "group": group,
         "VECTOR": vector_width(n_cols, q.stride(0), group) if n_cols else 1,
+        "ONE_SCALE": columns.shape[1] <= 1 or group % config.meta["BLOCK_N"] == 0,
     }
     blocks = triton.cdiv(n_cols, config.meta["BLOCK_N"])
     grid = (triton.cdiv(n_rows, config.meta["BLOCK_M"]) * blocks,)
