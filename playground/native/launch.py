@@ -126,12 +126,12 @@ def _look_up(fn, plan: _Plan, bound, debug) -> tuple[jit.Kernel, list] | None:
             key.append(plan.rare(i, a, values))
     if gpu_is_active and not are_tensors:
         return None
-    key = tuple(key)
-    kernel = plan.kernels.get(key)
+    known = tuple(key)
+    kernel = plan.kernels.get(known)
     if kernel is None:
         keys = plan.keys(bound)
-        kernel = plan.kernels[key] = jit.compiled(
-            fn, plan.names, keys, plan.is_constexpr, checked=key[0], debug=bool(debug)
+        kernel = plan.kernels[known] = jit.compiled(
+            fn, plan.names, keys, plan.is_constexpr, checked=known[0], debug=bool(debug)
         )
     return kernel, values
 

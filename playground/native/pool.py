@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import Any
 
 _count: int | None = None
 
@@ -42,12 +43,12 @@ def _default() -> int:
 
 
 @lru_cache(maxsize=1)
-def parallel() -> Callable[[int, bytes, int], None]:
-    """`parallel()(address, job, count)` calls a function `count` times, side by side."""
+def parallel() -> Callable[[int, Any, int], None]:
+    """`parallel()(address, job, count)` calls a function `count` times, side by side. A job is bytes or a c_char_p."""
     return _openmp() or _pool
 
 
-def _openmp() -> Callable[[int, bytes, int], None] | None:
+def _openmp() -> Callable[[int, Any, int], None] | None:
     if os.environ.get("PLAYGROUND_NATIVE_OPENMP") == "0":
         return None
     import torch
@@ -69,7 +70,7 @@ def _executor(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="native")
 
 
-def _pool(address: int, job: bytes, count: int) -> None:
+def _pool(address: int, job: Any, count: int) -> None:
     """One call a thread, this one included."""
     call = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
     others = [_executor(count).submit(call, job) for _ in range(count - 1)]

@@ -39,14 +39,14 @@ class Sequence:
         self._state = (ctypes.c_uint64 * len(words))(*words)
         self._address = ctypes.addressof(self._state)
         self._is_parallel = any(one.is_parallel for one in self._launches)
-        self._rewind, self._play = _functions()
+        self._rewind, self._play, self._entry = _functions()
 
     def __call__(self) -> None:
         address = self._address
         self._rewind(address)
         count = pool.threads()
         if self._is_parallel and count > 1:
-            pool.parallel()(self._play.address, ctypes.c_char_p(address), count)
+            pool.parallel()(self._entry, ctypes.c_char_p(address), count)
         else:
             self._play(address)
 
@@ -65,13 +65,12 @@ def bind(kernel: Any, grid: tuple[int, ...], *args: Any) -> launch.Bound | None:
 
 
 @lru_cache(maxsize=1)
-def _functions() -> tuple[Any, Any]:
+def _functions() -> tuple[Any, Any, int]:
+    """What readies a state for a run, what runs it, and that one's address for the pool."""
     host = cpu.host()
     rewind, play = host.load(host.object_code(_CODE), "rewind", "run")
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    calls = kind(rewind), kind(play)
-    calls[1].address = play
-    return calls
+    return kind(rewind), kind(play), play
 
 
 _CODE = f"""

@@ -60,7 +60,8 @@ def compare(sides: list[Callable[[], object]], seconds: float, turn: float = ROU
     for run in sides:
         run()
         run()
-    quiet, noisy = [], []
+    quiet: list[list[float]] = []
+    noisy: list[list[float]] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or not quiet + noisy:
         busy, own, began = _busy(), _own(), time.perf_counter()

@@ -88,7 +88,8 @@ class _Turns:
 def _linear(name: str, dtype: str, m: int, n: int, k: int, bias: bool = False) -> Case:
     spec = kernels.get("linear")
     copies = max(1, min(30, (96 << 20) // (n * k * 4)))
-    ours, theirs = [], []
+    ours: list[Callable[[], object]] = []
+    theirs: list[Callable[[], object]] = []
     for seed in range(copies):
         inputs = spec.inputs({"m": m, "n": n, "k": k}, dtype, "cpu", seed)
         inputs["bias"] = inputs["bias"] if bias else None
