@@ -59,7 +59,8 @@ def compiled(fn, names, keys, is_constexpr, *, checked: bool, debug: bool) -> Ke
             cache.write(key, about, code)
         else:
             about, code = found
-        kernel = Kernel(fn.__name__, *host.load(code, "run"), about)
+        (address,) = host.load(code, "run")
+        kernel = Kernel(fn.__name__, address, about)
         how = "cold" if found is None else "cached"
         _stats[how] += 1
         _stats[f"{how}_seconds"] += time.perf_counter() - start
