@@ -62,9 +62,9 @@ def _subject(request: InductorRequest, chosen: choose.Chosen) -> tuple[Callable[
     """What is compiled, its arguments, and the eager chain beside it."""
     spec = chosen.spec
     if request.block:
-        inputs = block_inputs()
-        shapes = {name: torch.empty_like(x, device="meta") for name, x in zip(_BLOCK_NAMES, inputs, strict=True)}
-        return decoder_block, inputs, steps_of(decoder_block, shapes)
+        tensors = block_inputs()
+        shapes = {name: torch.empty_like(x, device="meta") for name, x in zip(_BLOCK_NAMES, tensors, strict=True)}
+        return decoder_block, tensors, steps_of(decoder_block, shapes)
     inputs = spec.inputs(chosen.dims, chosen.dtype, "meta", request.seed)
     eager = spec.eager or spec.reference
     names = list(inputs)
