@@ -48,6 +48,7 @@ class Batch:
         self.runner = runner
         self.pool = pool
         self.table = dict(runner.table)  # of whoever has none of its own
+        self.reader: dict[str, str] = {}  # who does these groups while prompts are read, whatever the tables say
         self.max_context = min(runner.model.max_context, len(pool.pages) * pool.page_size)
         self.max_batch = len(runner.rows.ids)
         self._eos = frozenset(eos_ids)
@@ -211,7 +212,7 @@ class Batch:
         for conversation, count in ready:
             chunks.append(self._chunk(conversation, count))
         began = time.perf_counter()
-        self.runner.swap(self.table_of(ready[0][0]))
+        self.runner.swap(self.table_of(ready[0][0]) | self.reader)
         result = self.runner.prefill(chunks)
         tokens = result["ids"].tolist()
         seen = {c: Seen(c, result["logits"][i]) for i, (c, _) in enumerate(ready) if c.looked_at}

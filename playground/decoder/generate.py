@@ -21,6 +21,7 @@ from playground.decoder.conversation import Conversation, Emitted, Limits
 from playground.decoder.messages import (
     INTERPRETER_NOTE,
     INTERPRETER_TOKENS,
+    READING_NOTE,
     ChatRequest,
     ChatResult,
     ChatToken,
@@ -92,6 +93,8 @@ class Decoder:
         runner.swap(backend_table(setup.backend))
         meter = stats.Meter()
         batch = Batch(runner, PagePool(pages, setup.page_size), config.eos_ids, meter)
+        if launches.INTERPRETED:  # a prompt of 40 tokens takes numpy a minute
+            batch.reader = dict.fromkeys(GROUPS, "torch")
         return Decoder(setup, folder, batch, ChatTokenizer(folder), meter)
 
     @property
@@ -212,9 +215,11 @@ def backend_table(backend: str) -> dict[str, str]:
 
 def _at_most(max_tokens: int | None) -> tuple[int | None, list[str]]:
     """The most tokens of an answer here, and what is to be said where that is less than was asked for."""
-    if not launches.INTERPRETED or (max_tokens is not None and max_tokens <= INTERPRETER_TOKENS):
+    if not launches.INTERPRETED:
         return max_tokens, []
-    return INTERPRETER_TOKENS, [INTERPRETER_NOTE]
+    if max_tokens is not None and max_tokens <= INTERPRETER_TOKENS:
+        return max_tokens, [READING_NOTE]
+    return INTERPRETER_TOKENS, [READING_NOTE, INTERPRETER_NOTE]
 
 
 def _settled(setup: Setup) -> Setup:

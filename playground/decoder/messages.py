@@ -26,6 +26,7 @@ INTERPRETER_NOTE = (
     "the interpreter steps through every kernel in numpy, 3 to 4 tokens a second: "
     f"an answer there ends after {INTERPRETER_TOKENS} tokens"
 )
+READING_NOTE = "PyTorch read the prompt and drew the first token; the interpreter stepped through the others"
 REPLAYED_TOKENS = 256  # the most steps of one comparison
 
 

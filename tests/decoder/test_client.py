@@ -12,6 +12,7 @@ from playground.decoder.client import Chats
 from playground.decoder.messages import (
     INTERPRETER_NOTE,
     INTERPRETER_TOKENS,
+    READING_NOTE,
     ChatMessage,
     ChatRequest,
     ChatResult,
@@ -99,7 +100,7 @@ def test_the_interpreter_takes_over_a_conversation(chats):
     messages, read = follow_up(chats)
     *_, result = chats.stream(ChatRequest(messages=messages, backend="interpreter", max_tokens=2))
     assert list(result.ids) == tiny.expected_answer(read, 2) and result.backend == "interpreter"
-    assert result.source.kind == "interpreted" and result.notes == ()
+    assert result.source.kind == "interpreted" and result.notes == (READING_NOTE,)
     with pytest.raises(EngineError, match="in the interpreter linear layers stay PyTorch's"):
         list(chats.stream(ChatRequest(messages=messages, backend="interpreter", table={"linear": "triton"})))
 
@@ -111,13 +112,15 @@ def test_the_interpreter_stops_after_a_few_tokens_and_says_so(chats):
     expected = tiny.expected_answer(read, INTERPRETER_TOKENS, eos=True)
     assert list(result.ids) == expected[: len(result.ids)]
     assert len(result.ids) == INTERPRETER_TOKENS or result.finish == "stop"
-    assert result.notes == (INTERPRETER_NOTE,) and INTERPRETER_NOTE in [getattr(event, "what", "") for event in told]
+    assert result.notes == (READING_NOTE, INTERPRETER_NOTE) and INTERPRETER_NOTE in [
+        getattr(event, "what", "") for event in told
+    ]
 
 
 @pytest.mark.parametrize(("asked", "most"), [(None, INTERPRETER_TOKENS), (500, INTERPRETER_TOKENS), (5, 5)])
 def test_the_interpreters_limit(monkeypatch, asked, most):
     monkeypatch.setattr("playground.decoder.launches.INTERPRETED", True)
-    assert generate._at_most(asked) == (most, [INTERPRETER_NOTE] * (most != asked))
+    assert generate._at_most(asked) == (most, [READING_NOTE] + [INTERPRETER_NOTE] * (most != asked))
 
 
 @pytest.mark.slow
