@@ -41,6 +41,7 @@ from playground.engine.messages import Source
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CACHE_DTYPES = DTYPES | {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 CACHE_SHARE = 0.25  # of the free memory, at most, for pages that nobody has asked for
+INTERPRETER_CONTEXT = 512  # attention over more is split into programs, each of which numpy pays for
 CACHE_TOKENS = 65_536  # in all of the pages, at most, where the number of pages is not given
 
 
@@ -239,6 +240,8 @@ def _settled(setup: Setup) -> Setup:
             raise ModelError(f"{name} is {value!r}; choose one of {', '.join(known)}")
     if setup.backend == "interpreter" and not launches.INTERPRETED:
         raise ModelError("the interpreter needs a process of its own: set TRITON_INTERPRET=1 before Python starts")
+    if launches.INTERPRETED and setup.max_context is None:
+        setup = replace(setup, max_context=INTERPRETER_CONTEXT)
     return replace(
         setup, device=device, dtype=dtype, cache_dtype=cache_dtype, chunk=setup.chunk or (512 if on_gpu else 64)
     )
