@@ -21,9 +21,9 @@ SWAPS = {
     "norm": "RMSNorm", "rope": "RoPE", "attention": "attention", "activation": "SiLU and product",
     "sampling": "sampling",
 }  # fmt: skip
-INTERPRETER_TOKENS = 32  # the most of one answer there: at 3 to 4 a second nobody waits for more
+INTERPRETER_TOKENS = 32  # the most of one answer there: at a second or so for each nobody waits for more
 INTERPRETER_NOTE = (
-    "the interpreter steps through every kernel in numpy, 3 to 4 tokens a second: "
+    "the interpreter steps through every kernel in numpy, a second or two for a token: "
     f"an answer there ends after {INTERPRETER_TOKENS} tokens"
 )
 READING_NOTE = "PyTorch read the prompt and drew the first token; the interpreter stepped through the others"
