@@ -14,6 +14,9 @@ from playground.engine.code_messages import STAGES, CodeFinding, CodeRequest, Co
 from playground.engine.compile import Compiled
 from playground.engine.job import Job
 from playground.engine.listing import Row, listing, sass_listing
+from playground.engine.messages import EngineError, Failure
+
+_NO_STAGE = "it is written in Gluon, which begins at ttgir"
 
 
 def code(request: CodeRequest, job: Job) -> CodeResult:
@@ -30,6 +33,8 @@ def code(request: CodeRequest, job: Job) -> CodeResult:
         for launch in spec.plan(inputs, config, target).launches:
             job.progress(f"compiling {compile.kernel_name(launch)} for {target.arch}")
             built = compile.compile_or_explain(launch, target, spec, edited=request.source is not None)
+            if request.stages is not None:
+                _need_stages(built, wanted)
             launches.append(_launch(launch, built, target, wanted))
         return CodeResult(
             choice=choose.as_choice(request, chosen, config, origin),
@@ -46,6 +51,14 @@ def _stages(request: CodeRequest, target: Target) -> tuple[str, ...]:
         if stage not in have:
             raise InputError(f"{target.arch} has no stage {stage!r}; choose {', '.join(have)}", "stage")
     return request.stages or have
+
+
+def _need_stages(built: Compiled, wanted: Sequence[str]) -> None:
+    """A page that shows every stage says in the stage's place that there is none; who asks for it is refused."""
+    for stage in wanted:
+        if stage != "sass" and stage not in built.stages:
+            message = f"{built.name} has no {stage}: {_NO_STAGE}; choose another stage"
+            raise EngineError(Failure(kind="unavailable", message=message, argument="stage"))
 
 
 def _launch(launch: Launch, built: Compiled, target: Target, wanted: Sequence[str]) -> LaunchCode:
@@ -77,7 +90,7 @@ def rows_of(built: Compiled, stage: str) -> list[Row]:
     if stage == "sass":
         return _sass(built.stages["ptx"], built.fuses, built.source_file)
     if stage not in built.stages:
-        return [Row(f"// no {stage}: this kernel is written in Gluon, which begins at ttgir", ())]
+        return [Row(f"// no {stage}: {_NO_STAGE}", ())]
     return listing(stage, built.stages[stage], built.source_file)
 
 

@@ -64,7 +64,7 @@ def _global_access(word: str, verb: str) -> Callable[[list[re.Match[str]]], tupl
         name = re.sub(r"^@\S+\s+", "", matches[widths.index(usual)][0].strip())
         if usual >= 16:
             claim = f"{usual}-byte {word}"
-            plain = f"{times} × {name}: one instruction {verb} {usual} bytes for each lane, the widest there is."
+            plain = f"{times} × {name}: one instruction {verb} {usual} bytes for each lane."
         elif usual >= 8:
             claim = f"{usual}-byte {word}"
             plain = f"{times} × {name}: vectorised, yet not the full 16 bytes; look at alignment and block width."
@@ -123,7 +123,7 @@ def _swizzle(matches: list[re.Match[str]]) -> tuple[str, str]:
         return "Shared memory without a swizzle", f"Rows of {vec} elements lie one after another."
     return (
         "Swizzled shared memory",
-        f"Groups of {vec} elements are permuted over {phase} phases, so that a column is read without bank conflicts.",
+        f"Groups of {vec} elements are permuted over {phase} phases, which spreads a column over the banks.",
     )
 
 

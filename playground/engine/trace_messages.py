@@ -26,7 +26,8 @@ class Access(Message):
     """All accesses of one source line to one tensor, summed over the programs traced.
 
     calls: block accesses. lanes: elements in those blocks. active: those that no mask removed. bytes: of the active
-    lanes. sectors: pieces of 32 bytes touched, each counted once an access. efficiency: bytes over sectors * 32.
+    lanes. sectors: pieces of 32 bytes touched, each counted once an access of the whole block, where a GPU counts
+    them for each warp. efficiency: distinct bytes over sectors * 32.
     """
 
     kind: Literal["load", "store"]

@@ -68,3 +68,11 @@ def test_resources_and_occupancy_come_along():
     (launch,) = of().launches
     assert launch.resources.registers > 0 and launch.resources.spills == 0
     assert launch.occupancy == 1.0 and launch.limit == "warps"
+
+
+def test_a_stage_that_gluon_lacks_is_said_in_its_place_and_refused_by_name():
+    (launch,) = of("gluon_attention").launches
+    assert launch.stages["ttir"][0].text.startswith("// no ttir")
+    with pytest.raises(EngineError, match="has no ttir: it is written in Gluon") as raised:
+        of("gluon_attention", stages=("ttir",))
+    assert raised.value.failure.kind == "unavailable"
