@@ -78,7 +78,8 @@ class Arena:
         """Give the tensors what a launch wrote into their copies, for the launch that follows."""
         for name, tensor in tensors.items():
             if tensor.numel():
-                tensor.copy_(self._copies[name])
+                once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+                tensor[once].copy_(self._copies[name][once])  # PyTorch refuses to write an expanded element twice
 
     def values(self, region: Region, indices: np.ndarray) -> list[float]:
         """What memory holds at these elements of a region; NaN where an index lies outside."""

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from playground.engine.arena import Arena
 
 SOURCE = (Path(__file__).parent / "traces.py").read_text().splitlines()
 
@@ -102,3 +105,11 @@ def test_sampled_lanes_carry_the_values_in_memory(traces):
     load, store = traces["copy"]["launches"][0]["programs"]["3"]
     assert load["samples"][0] == [0, 768, 768.0] and load["samples"][-1] == [231, 999, 999.0]
     assert [value for *_, value in store["samples"]] == [value for *_, value in load["samples"]]
+
+
+def test_what_was_written_reaches_an_expanded_tensor_once():
+    expanded = torch.zeros(1, 3).expand(4, 3)
+    arena = Arena({"scale": expanded})
+    arena.copy_of("scale")[0].copy_(torch.tensor([1.0, 2.0, 3.0]))
+    arena.copy_back({"scale": expanded})
+    assert expanded.tolist() == [[1.0, 2.0, 3.0]] * 4
