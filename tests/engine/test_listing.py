@@ -97,7 +97,7 @@ KNOWN_ON_AMD = [
     ("ttgir", "LOAD", "buffer_load"),
     ("ttgir", "REDUCE", '"tt.reduce"'),
     ("ttgir", "STORE", "buffer_store"),
-    ("llir", "LOAD", "raw.ptr.buffer.load"),
+    ("llir", "LOAD", "= tail call <4 x float> @llvm.amdgcn.raw.ptr.buffer.load"),
     ("llir", "REDUCE", "= tail call float @llvm.amdgcn.update.dpp"),
     ("llir", "STORE", "call void @llvm.amdgcn.raw.ptr.buffer.store"),
     ("amdgcn", "LOAD", "buffer_load"),
