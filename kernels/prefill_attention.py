@@ -139,7 +139,8 @@ def make_inputs(dims, draw):
         "k_cache": draw.normal(*cache),
         "v_cache": draw.normal(*cache),
         "block_table": draw.permutation(seqs * max_pages).view(seqs, max_pages).to(torch.int32),
-        "q_starts": torch.arange(seqs + 1, dtype=torch.int32, device=draw.device) * q_len,
+        # Made on the host: arange on "meta" imports the compiler, seconds of it.
+        "q_starts": (torch.arange(seqs + 1, dtype=torch.int32) * q_len).to(draw.device),
         "lengths": torch.full((seqs,), context, dtype=torch.int32, device=draw.device),
     }
 

@@ -1,5 +1,6 @@
 """`import kernels` as a person uses it: shapes, dtypes, and one clear line for what a kernel cannot take."""
 
+import subprocess
 import sys
 
 import pytest
@@ -178,3 +179,14 @@ def test_what_hopper_runs_is_right_in_every_layout(m, n, k, layout, monkeypatch)
     aligned = k % 4 == 0
     assert len(plan.launches) == 1 + (not (aligned and layout[0] == "N")) + (not (aligned and layout[1] == "T"))
     torch.testing.assert_close(plan.run()["out"].double(), a.double() @ b.double(), rtol=2e-3, atol=2e-3)
+
+
+def test_inputs_without_values_do_not_import_pytorchs_compiler():
+    """The page makes such inputs at every choice; one call that decomposes on "meta" costs its process seconds."""
+    code = (
+        "import sys, kernels\n"
+        "for spec in kernels.all_kernels().values(): spec.inputs(spec.default, spec.dtypes[0], 'meta')\n"
+        "print([name for name in ('torch._dynamo', 'sympy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
