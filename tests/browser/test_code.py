@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
@@ -82,6 +83,7 @@ def test_a_kernel_is_compared_before_and_after_an_edit(page, base):
     assert serious(page) == []
 
 
+@pytest.mark.slow
 def test_what_torch_compile_writes_for_a_block_is_read_in_the_page(page, base):
     opened(page, base, "Code")
     page.wait_for_selector(".codeview .stage .ln")

@@ -43,6 +43,7 @@ def took(page, action: str) -> float:
     return min(page.evaluate(measured) for _ in range(3))
 
 
+@pytest.mark.slow
 def test_ten_thousand_lines_stay_fluid(view):
     assert view.locator(".stage .ln").count() == LINES
     assert view.locator(".codeview").is_visible()

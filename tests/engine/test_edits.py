@@ -20,6 +20,12 @@ from playground.settings import Settings
 SPEC = kernels.get("vector_add")
 
 
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path, monkeypatch):
+    """Other processes of the host edit kernels too."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def traces() -> tuple[int, int]:
     folder = Path(tempfile.gettempdir())
     return len(list(folder.glob("playground-edit-*"))), sum(name.startswith("_playground_edit") for name in sys.modules)
