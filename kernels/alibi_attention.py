@@ -20,11 +20,12 @@ import triton
 import triton.language as tl
 
 from kernels import attention_problem
-from kernels.attention_problem import seen_keys
+from kernels.attention import SPEC as FUSED
+from kernels.attention_problem import SMALL, seen_keys
 from kernels.checks import need_dtype, need_no_grad, need_same_device, need_shape
 from kernels.online_softmax import LOG2E, attend_block, normalised
 from kernels.paged_kv import attention_scale
-from kernels.spec import Bug, Config, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import Bug, Config, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
 
@@ -186,8 +187,6 @@ def _steep(inputs):
     return {**inputs, "slopes": inputs["slopes"] * 1e4}
 
 
-_SMALL = {"batch": 2, "kv_heads": 2, "group": 2, "q_len": 70, "kv_len": 70, "head_dim": 64}
-
 SPEC = KernelSpec(
     name="alibi_attention",
     title="Attention with linear biases",
@@ -196,21 +195,14 @@ SPEC = KernelSpec(
     function=alibi_attention,
     reference=reference,
     eager=eager,
-    dims=(
-        Dim("batch", "sequences"),
-        Dim("kv_heads", "key and value heads", high=1024),
-        Dim("group", "query heads for each of them", high=128),
-        Dim("q_len", "queries of each sequence"),
-        Dim("kv_len", "keys of each sequence"),
-        Dim("head_dim", "elements of a head", high=256),
-    ),
+    dims=FUSED.dims,
     presets={
         "decode": {"batch": 1, "kv_heads": 8, "group": 4, "q_len": 1, "kv_len": 4096, "head_dim": 128},
         "prefill": {"batch": 1, "kv_heads": 32, "group": 1, "q_len": 4096, "kv_len": 4096, "head_dim": 128},
         "odd": {"batch": 2, "kv_heads": 3, "group": 3, "q_len": 333, "kv_len": 401, "head_dim": 80},
         "largest": {"batch": 1, "kv_heads": 8, "group": 4, "q_len": 8192, "kv_len": 8192, "head_dim": 128},
     },
-    default={"batch": 1, "kv_heads": 3, "group": 3, "q_len": 256, "kv_len": 256, "head_dim": 64},
+    default=FUSED.default,
     dtypes=("bfloat16", "float16", "float32"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
@@ -222,11 +214,11 @@ SPEC = KernelSpec(
     shrinks="q_len",
     variant_of="attention",
     edges=(
-        Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**_SMALL, "q_len": 1, "kv_len": 20}),
-        Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**_SMALL, "kv_len": 33}),
-        Edge("Steep", "slopes in the thousands: all but the nearest key vanish", _SMALL, _steep),
-        Edge("One slope", "slopes expanded from one, stride 0", _SMALL, _one_slope),
-        Edge("No keys", "kv_len=0: zeros", {**_SMALL, "kv_len": 0}),
+        Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**SMALL, "q_len": 1, "kv_len": 20}),
+        Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**SMALL, "kv_len": 33}),
+        Edge("Steep", "slopes in the thousands: all but the nearest key vanish", SMALL, _steep),
+        Edge("One slope", "slopes expanded from one, stride 0", SMALL, _one_slope),
+        Edge("No keys", "kv_len=0: zeros", {**SMALL, "kv_len": 0}),
     ),
     bugs=(
         Bug(
@@ -235,7 +227,7 @@ SPEC = KernelSpec(
             replace="tl.load(slopes_ptr + kv_head)",
             hint="How many slopes are there: one for each head, or one for each kv head?",
             symptom="right without groups, wrong with them",
-            dims=_SMALL,
+            dims=SMALL,
         ),
         Bug(
             "Reward for distance",
@@ -243,7 +235,7 @@ SPEC = KernelSpec(
             replace='input_precision="ieee") + slope',
             hint="Should a distant key count for more or for less?",
             symptom="the first tokens of the prompt drown out all others",
-            dims=_SMALL,
+            dims=SMALL,
         ),
     ),
 )

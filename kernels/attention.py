@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention_peers import BASELINES, sdpa
-from kernels.attention_problem import check, cost, make_inputs, seen_keys
+from kernels.attention_problem import SMALL, check, cost, make_inputs, seen_keys
 from kernels.online_softmax import LOG2E, attend_block, normalised
 from kernels.operands import describe_tiles
 from kernels.paged_kv import attention_scale
@@ -255,8 +255,6 @@ def _sliced_qkv(inputs):
     }  # fmt: skip
 
 
-_SMALL = {"batch": 2, "kv_heads": 2, "group": 2, "q_len": 70, "kv_len": 70, "head_dim": 64}
-
 SPEC = KernelSpec(
     name="attention",
     title="Attention",
@@ -291,16 +289,16 @@ SPEC = KernelSpec(
     shrinks="q_len",
     baselines=BASELINES,
     edges=(
-        Edge("All keys", "causal=False", _SMALL, _with(causal=False)),
-        Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**_SMALL, "q_len": 1, "kv_len": 20}),
-        Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**_SMALL, "kv_len": 33}),
-        Edge("No keys", "kv_len=0: zeros", {**_SMALL, "kv_len": 0}),
-        Edge("Window", "only the latest 17 keys", _SMALL, _with(window=17)),
-        Edge("Softcap", "scores bent below 2", _SMALL, _with(softcap=2.0)),
-        Edge("Large scores", "scores in the thousands: exp overflows without the maximum", _SMALL, _with(scale=60.0)),
-        Edge("Odd head", "head_dim=40: a mask on the lanes", {**_SMALL, "head_dim": 40}),
-        Edge("Heads inside", "[batch, tokens, heads, head_dim] in memory: strides", _SMALL, _sliced_qkv),
-        Edge("No batch", "batch=0: nothing to do", {**_SMALL, "batch": 0}),
+        Edge("All keys", "causal=False", SMALL, _with(causal=False)),
+        Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**SMALL, "q_len": 1, "kv_len": 20}),
+        Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**SMALL, "kv_len": 33}),
+        Edge("No keys", "kv_len=0: zeros", {**SMALL, "kv_len": 0}),
+        Edge("Window", "only the latest 17 keys", SMALL, _with(window=17)),
+        Edge("Softcap", "scores bent below 2", SMALL, _with(softcap=2.0)),
+        Edge("Large scores", "scores in the thousands: exp overflows without the maximum", SMALL, _with(scale=60.0)),
+        Edge("Odd head", "head_dim=40: a mask on the lanes", {**SMALL, "head_dim": 40}),
+        Edge("Heads inside", "[batch, tokens, heads, head_dim] in memory: strides", SMALL, _sliced_qkv),
+        Edge("No batch", "batch=0: nothing to do", {**SMALL, "batch": 0}),
     ),
     bugs=(
         Bug(
@@ -309,7 +307,7 @@ SPEC = KernelSpec(
             replace="offset = 0",
             hint="Which key is the last one that the last query may meet?",
             symptom="right for a whole prompt, wrong for a continued one",
-            dims={**_SMALL, "q_len": 20},
+            dims={**SMALL, "q_len": 20},
         ),
         Bug(
             "Sums not rescaled",
@@ -317,7 +315,7 @@ SPEC = KernelSpec(
             replace="        acc, _, denom = attend_block(acc, m * 0 + 4.0, denom, products, scale, v, None)",
             hint="What happens to earlier sums when a larger maximum comes along?",
             symptom="each block is weighted by a maximum of its own",
-            dims={**_SMALL, "q_len": 200, "kv_len": 200},
+            dims={**SMALL, "q_len": 200, "kv_len": 200},
         ),
         Bug(
             "Too early without a mask",
@@ -325,7 +323,7 @@ SPEC = KernelSpec(
             replace="middle = tl.maximum(tl.minimum(first + BLOCK_M, kv_len) if CAUSAL",
             hint="Up to which key do all queries of a block meet all keys?",
             symptom="queries at the start of a block see the future",
-            dims={**_SMALL, "q_len": 200, "kv_len": 200},
+            dims={**SMALL, "q_len": 200, "kv_len": 200},
         ),
         Bug(
             "Neighbour's kv head",
@@ -333,7 +331,7 @@ SPEC = KernelSpec(
             replace="kv_head = head % (n_heads // group)",
             hint="Which kv head serves query head 1 in a group of 2?",
             symptom="right without groups, wrong with them",
-            dims=_SMALL,
+            dims=SMALL,
         ),
     ),
 )

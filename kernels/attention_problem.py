@@ -20,6 +20,9 @@ from kernels.checks import (
 from kernels.paged_kv import attention_scale
 from kernels.spec import Cost, nbytes
 
+# Small and odd: what edge cases begin with.
+SMALL = {"batch": 2, "kv_heads": 2, "group": 2, "q_len": 70, "kv_len": 70, "head_dim": 64}
+
 
 def seen_keys(q_len, kv_len, causal, window, device):
     """Which key each query meets: bool [q_len, kv_len]."""

@@ -29,8 +29,10 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels import attention_problem
+from kernels.attention import SPEC as FUSED
 from kernels.attention import eager, reference
 from kernels.attention_peers import BASELINES
+from kernels.attention_problem import SMALL
 from kernels.checks import InputError
 from kernels.online_softmax import LOG2E
 from kernels.operands import describe_tiles
@@ -270,8 +272,6 @@ def unsupported(dtype, target):
     return f"gluon_attention is written for Hopper (sm_90), and this is {here}: use attention, or read its sm_90 code"
 
 
-_SMALL = {"batch": 2, "kv_heads": 2, "group": 2, "q_len": 70, "kv_len": 70, "head_dim": 64}
-
 SPEC = KernelSpec(
     name="gluon_attention",
     title="Attention, by hand for Hopper",
@@ -280,21 +280,9 @@ SPEC = KernelSpec(
     function=gluon_attention,
     reference=reference,
     eager=eager,
-    dims=(
-        Dim("batch", "sequences"),
-        Dim("kv_heads", "key and value heads", high=1024),
-        Dim("group", "query heads for each of them", high=128),
-        Dim("q_len", "queries of each sequence"),
-        Dim("kv_len", "keys of each sequence"),
-        Dim("head_dim", "elements of a head, 64 or 128", low=64, high=128),
-    ),
-    presets={
-        "decode": {"batch": 1, "kv_heads": 8, "group": 4, "q_len": 1, "kv_len": 4096, "head_dim": 128},
-        "prefill": {"batch": 4, "kv_heads": 32, "group": 1, "q_len": 4096, "kv_len": 4096, "head_dim": 128},
-        "odd": {"batch": 2, "kv_heads": 3, "group": 3, "q_len": 333, "kv_len": 401, "head_dim": 64},
-        "largest": {"batch": 1, "kv_heads": 8, "group": 4, "q_len": 32_768, "kv_len": 32_768, "head_dim": 128},
-    },
-    default={"batch": 1, "kv_heads": 3, "group": 3, "q_len": 256, "kv_len": 256, "head_dim": 64},
+    dims=(*FUSED.dims[:-1], Dim("head_dim", "elements of a head, 64 or 128", low=64, high=128)),
+    presets={**FUSED.presets, "odd": {**FUSED.presets["odd"], "head_dim": 64}},
+    default=FUSED.default,
     dtypes=("bfloat16", "float16"),
     outputs=(Output("out"),),
     make_inputs=make_inputs,
@@ -308,12 +296,12 @@ SPEC = KernelSpec(
     unsupported=unsupported,
     baselines=BASELINES,
     edges=(
-        Edge("All keys", "causal=False, the last block cut by kv_len", _SMALL, lambda i: {**i, "causal": False}),
-        Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**_SMALL, "q_len": 1, "kv_len": 20}),
-        Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**_SMALL, "kv_len": 33}),
-        Edge("Several rounds", "kv_len=700: each buffer is filled several times", {**_SMALL, "kv_len": 700}),
-        Edge("No keys", "kv_len=0: zeros", {**_SMALL, "kv_len": 0}),
-        Edge("No batch", "batch=0: nothing to do", {**_SMALL, "batch": 0}),
+        Edge("All keys", "causal=False, the last block cut by kv_len", SMALL, lambda i: {**i, "causal": False}),
+        Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**SMALL, "q_len": 1, "kv_len": 20}),
+        Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**SMALL, "kv_len": 33}),
+        Edge("Several rounds", "kv_len=700: each buffer is filled several times", {**SMALL, "kv_len": 700}),
+        Edge("No keys", "kv_len=0: zeros", {**SMALL, "kv_len": 0}),
+        Edge("No batch", "batch=0: nothing to do", {**SMALL, "batch": 0}),
     ),
     bugs=(
         Bug(
@@ -322,7 +310,7 @@ SPEC = KernelSpec(
             replace="mbarrier.wait(k_bars.index(j % STAGES), 0)",
             hint="A barrier turns each time its buffer is filled. Which turn is waited for in the third round?",
             symptom="right for a few blocks, then keys that have not arrived",
-            dims={**_SMALL, "kv_len": 700},
+            dims={**SMALL, "kv_len": 700},
             dtype="bfloat16",
         ),
         Bug(
@@ -331,7 +319,7 @@ SPEC = KernelSpec(
             replace="v = v_ring.index(j % STAGES).reshape([BLOCK, HEAD_DIM])",
             hint="Whose values belong to the weights that are at hand when the scores of block j are started?",
             symptom="each block's weights meet the next block's values",
-            dims={**_SMALL, "kv_len": 700},
+            dims={**SMALL, "kv_len": 700},
             dtype="bfloat16",
         ),
     ),

@@ -24,7 +24,8 @@ from . import cpu, launch, pool
 _SPINS = 512  # looks at a step's end before the thread offers its CPU to another
 _STEP_WORDS = 4
 # Tells the CPU that this thread only waits, so that its twin on the same core gets on.
-_PAUSE = "call void @llvm.x86.sse2.pause()" if platform.machine().lower() in ("x86_64", "amd64") else ""
+_IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
+_DECLARED, _PAUSE = (f"{word} void @llvm.x86.sse2.pause()" if _IS_X86 else "" for word in ("declare", "call"))
 
 
 class Sequence:
@@ -75,7 +76,7 @@ def _functions() -> tuple[Any, Any, int]:
 
 _CODE = f"""
 declare i32 @sched_yield()
-declare void @llvm.x86.sse2.pause()
+{_DECLARED}
 
 define void @rewind(ptr %state) nounwind {{
   %count = load i64, ptr %state

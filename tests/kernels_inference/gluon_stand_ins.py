@@ -24,6 +24,38 @@ class Machine:
         self.program = 0
         self.products: list[Product] = []
 
+    def copy_tile(self, desc, at, bar, target, pred=True):
+        if not pred:
+            return
+        source = desc.tile(*at[:3])
+
+        def copy():
+            target.values.copy_(source)
+            return desc.block_type.nbytes
+
+        if self.late_copies:
+            bar.waiting.append(copy)
+        else:
+            bar.arrive(copy)
+
+    def multiply(self, a, b, acc, use_acc=True, is_async=False):
+        product = Product(a, b, acc, use_acc)
+        if not is_async or not self.late_products:
+            product.finish()
+        if not is_async:
+            return product.value
+        self.products.append(product)
+        return product
+
+    def wait_products(self, count, deps):
+        """All but the latest `count` products are there afterwards."""
+        split = max(len(self.products) - count, 0)
+        done, self.products = self.products[:split], self.products[split:]
+        for product in done:
+            product.finish()
+        values = tuple(x.finish() if isinstance(x, Product) else x for x in deps)
+        return values[0] if len(values) == 1 else values
+
 
 class Bar:
     """An mbarrier with a count of one: it turns when the bytes that are expected have arrived."""
@@ -107,87 +139,62 @@ def wait_for(bar: Bar, phase: Any) -> None:
     assert (bar.turns & 1) != int(phase), "waits for ever: nothing is on its way to this barrier"
 
 
+def expect(bar: Bar, count: int, pred: Any = True) -> None:
+    if pred:
+        assert bar.arrivals == 0, "a buffer is filled anew before its last tile was waited for"
+        bar.arrivals, bar.expected = 1, bar.expected + count
+
+
+def allocate(dtype: torch.dtype, shape: list[int], layout: Any) -> Bar | Bars | Shared:
+    if dtype == torch.int64:
+        return Bars(shape[0]) if len(shape) > 1 else Bar()
+    return Shared(torch.full(shape, float("nan"), dtype=dtype))
+
+
+def store(pointer: Pointer, values: Any, mask: Any) -> None:
+    at, values, mask = torch.broadcast_tensors(pointer.offset, values, mask)
+    pointer.values.view(-1)[at[mask]] = values[mask].to(pointer.values.dtype)
+
+
+def module(name: str, **names: Any) -> ModuleType:
+    made = ModuleType(name)
+    vars(made).update(names)
+    return made
+
+
+def language(machine: Machine) -> ModuleType:
+    number = torch.as_tensor
+    return module(
+        "language", constexpr=object, bfloat16=torch.bfloat16, float16=torch.float16, float32=torch.float32,
+        int64=torch.int64, program_id=lambda axis: torch.tensor(machine.program), store=store,
+        arange=lambda a, b, layout: torch.arange(a, b), static_range=range, barrier=lambda: None,
+        zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype), exp2=torch.exp2,
+        where=torch.where, sum=torch.sum, max=lambda x, axis: x.amax(axis), convert_layout=lambda x, layout: x,
+        maximum=lambda a, b: torch.maximum(number(a), number(b)), allocate_shared_memory=allocate,
+        minimum=lambda a, b: torch.minimum(number(a), number(b)), NVMMASharedLayout=None,
+        **dict.fromkeys(("SliceLayout", "DotOperandLayout", "NVMMADistributedLayout"), lambda *a, **k: None),
+    )  # fmt: skip
+
+
+def hopper(machine: Machine) -> ModuleType:
+    bars = SimpleNamespace(MBarrierLayout=lambda: None, init=lambda bar, count: None, expect=expect, wait=wait_for)
+    return module(
+        "hopper", mbarrier=bars, tma=SimpleNamespace(async_copy_global_to_shared=machine.copy_tile),
+        warpgroup_mma=machine.multiply, warpgroup_mma_wait=machine.wait_products,
+    )  # fmt: skip
+
+
 def modules(machine: Machine) -> dict[str, ModuleType]:
     """What `triton.experimental.gluon` and its parts are replaced by while the kernel's file is loaded."""
-
-    def expect(bar, count, pred=True):
-        if pred:
-            assert bar.arrivals == 0, "a buffer is filled anew before its last tile was waited for"
-            bar.arrivals, bar.expected = 1, bar.expected + count
-
-    def copy_tile(desc, at, bar, target, pred=True):
-        if not pred:
-            return
-        source = desc.tile(*at[:3])
-
-        def copy():
-            target.values.copy_(source)
-            return desc.block_type.nbytes
-
-        if machine.late_copies:
-            bar.waiting.append(copy)
-        else:
-            bar.arrive(copy)
-
-    def multiply(a, b, acc, use_acc=True, is_async=False):
-        product = Product(a, b, acc, use_acc)
-        if not is_async or not machine.late_products:
-            product.finish()
-        if not is_async:
-            return product.value
-        machine.products.append(product)
-        return product
-
-    def wait_products(count, deps):
-        machine.products, done = machine.products[len(machine.products) - count :] if count else [], machine.products
-        for product in done[: len(done) - count]:
-            product.finish()
-        values = tuple(x.finish() if isinstance(x, Product) else x for x in deps)
-        return values[0] if len(values) == 1 else values
-
-    def allocate(dtype, shape, layout):
-        if dtype == torch.int64:
-            return Bars(shape[0]) if len(shape) > 1 else Bar()
-        return Shared(torch.full(shape, float("nan"), dtype=dtype))
-
-    def store(pointer, values, mask):
-        at, values, mask = torch.broadcast_tensors(pointer.offset, values, mask)
-        pointer.values.view(-1)[at[mask]] = values[mask].to(pointer.values.dtype)
-
-    def number(x):
-        return torch.as_tensor(x)
-
-    language = ModuleType("language")
-    vars(language).update(
-        constexpr=object, bfloat16=torch.bfloat16, float16=torch.float16, float32=torch.float32, int64=torch.int64,
-        program_id=lambda axis: torch.tensor(machine.program), arange=lambda a, b, layout: torch.arange(a, b),
-        zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype), exp2=torch.exp2, store=store,
-        where=torch.where, sum=torch.sum, max=lambda x, axis: x.amax(axis), convert_layout=lambda x, layout: x,
-        maximum=lambda a, b: torch.maximum(number(a), number(b)), static_range=range, barrier=lambda: None,
-        minimum=lambda a, b: torch.minimum(number(a), number(b)), allocate_shared_memory=allocate,
-        **dict.fromkeys(("SliceLayout", "DotOperandLayout", "NVMMADistributedLayout"), lambda *a, **k: None),
-        NVMMASharedLayout=None,
-    )  # fmt: skip
-    hopper = ModuleType("hopper")
-    vars(hopper).update(
-        mbarrier=SimpleNamespace(
-            MBarrierLayout=lambda: None, init=lambda bar, count: None, expect=expect, wait=wait_for
-        ),
-        tma=SimpleNamespace(async_copy_global_to_shared=copy_tile), warpgroup_mma=multiply,
-        warpgroup_mma_wait=lambda count, deps: wait_products(count, deps),
-    )  # fmt: skip
-    gluon = ModuleType("gluon")
-    vars(gluon).update(jit=lambda fn: fn, language=language)
-    experimental, host = ModuleType("experimental"), ModuleType("host")
-    vars(experimental).update(gluon=gluon)
-    vars(host).update(TensorDescriptor=None)
+    words = language(machine)
+    gluon = module("gluon", jit=lambda fn: fn, language=words)
     root = "triton.experimental"
     return {
-        root: experimental,
+        root: module("experimental", gluon=gluon),
         f"{root}.gluon": gluon,
-        f"{root}.gluon.language": language,
-        f"{root}.gluon.language.nvidia.hopper": hopper,
-        f"{root}.gluon.nvidia.hopper": host,
+        f"{root}.gluon.language": words,
+        f"{root}.gluon.language.nvidia.hopper": hopper(machine),
+        f"{root}.gluon.nvidia.hopper": module("host", TensorDescriptor=None),
     }
 
 
