@@ -54,12 +54,20 @@ def fetch(desc, ring, bars, i, batch, head, row, inside, STAGES: gl.constexpr):
 
 @gluon.jit
 def masked(scores, position, row, kv_len, CAUSAL: gl.constexpr, BLOCK: gl.constexpr, SCORES: gl.constexpr):
-    """Scores of the keys from `row` on, far below all others where a query may not meet the key."""
+    """Scores of the keys from `row` on, minus infinity where a query may not meet the key."""
     key = row + gl.arange(0, BLOCK, gl.SliceLayout(0, SCORES))
     seen = (key < kv_len)[None, :]
     if CAUSAL:
         seen = seen & (key[None, :] <= position[:, None])
-    return gl.where(seen, scores, -1.0e30)
+    return gl.where(seen, scores, float("-inf"))
+
+
+@gluon.jit
+def finite(m, MASKED: gl.constexpr):
+    """What to subtract: the maximum, or 0 for a query that has met no key yet, since -inf - -inf is NaN."""
+    if MASKED:
+        return gl.where(m == float("-inf"), 0.0, m)
+    return m
 
 
 @gluon.jit
@@ -81,8 +89,9 @@ def walk(
         if MASKED:
             scores = masked(scores, position, top - j * BLOCK, kv_len, CAUSAL, BLOCK, SCORES)
         new_m = gl.maximum(m, gl.max(scores, 1) * scale)
-        p = gl.exp2(scores * scale - new_m[:, None])
-        alpha = gl.exp2(m - new_m)
+        above = finite(new_m, MASKED)
+        p = gl.exp2(scores * scale - above[:, None])
+        alpha = gl.exp2(m - above)
         denom = denom * alpha + gl.sum(p, 1)
         m = new_m
         acc, weights = warpgroup_mma_wait(0, deps=(sums, weights))
@@ -161,7 +170,7 @@ def gluon_attention_kernel(
     scores = warpgroup_mma(q, k, gl.zeros([BLOCK, BLOCK], gl.float32, SCORES), use_acc=False)
     scores = masked(scores, position, top, kv_len, CAUSAL, BLOCK, SCORES)
     m = gl.max(scores, 1) * scale
-    p = gl.exp2(scores * scale - m[:, None])
+    p = gl.exp2(scores * scale - finite(m, True)[:, None])
     denom = gl.sum(p, 1)
     weights = gl.convert_layout(p.to(k_desc.dtype), gl.DotOperandLayout(0, OUT, 2))
     acc = gl.zeros([BLOCK, HEAD_DIM], gl.float32, OUT)

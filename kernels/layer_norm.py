@@ -38,7 +38,8 @@ def layer_norm_kernel(
     x = tl.load(x_ptr + rows * stride_xm + cols.to(tl.int64) * stride_xn, mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
     bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
-    mean = tl.sum(x, axis=1, keep_dims=True) / n_cols
+    # Rounded as IEEE says: `/` is off by an ulp on a GPU, which 1 / sqrt(eps) makes visible in a constant row.
+    mean = tl.div_rn(tl.sum(x, axis=1, keep_dims=True), n_cols.to(tl.float32))
     centred = tl.where(mask, x - mean, 0.0)  # a lane beyond the row holds -mean until here
     variance = tl.sum(centred * centred, axis=1, keep_dims=True) / n_cols
     tl.store(out_ptr + rows * n_cols + cols, centred * tl.rsqrt(variance + eps) * weight + bias, mask=mask)
@@ -62,9 +63,9 @@ def layer_norm_wide_kernel(
         mask = cols < n_cols
         x = tl.load(x_ptr + cols * stride_xn, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         count = tl.minimum(n_cols - start, BLOCK_N).to(tl.float32)
-        block_mean = tl.sum(x, axis=0) / count
+        block_mean = tl.div_rn(tl.sum(x, axis=0), count)
         centred = tl.where(mask, x - block_mean, 0.0)
-        share = count / (start + count)  # the block's share of all columns up to here
+        share = tl.div_rn(count, start + count)  # the block's share of all columns up to here
         apart = block_mean - mean
         deviations += tl.sum(centred * centred, axis=0) + apart * apart * start * share
         mean += apart * share
@@ -252,7 +253,7 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Blocks averaged as equals",
-            find="share = count / (start + count)",
+            find="share = tl.div_rn(count, start + count)",
             replace="share = BLOCK_N / (start + BLOCK_N)",
             hint="How many columns has the last block?",
             symptom="rows wider than a block get a mean that leans to their end",

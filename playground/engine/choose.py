@@ -119,13 +119,16 @@ def choose_config(
     if given is None:
         won = _tuned(spec, target, dims, dtype)
         return (own, "spec") if won is None else (Config(dict(won.meta), won.num_warps, won.num_stages), "tuned")
-    known = list(dict.fromkeys(name for config in spec.configs(inputs, target) for name in config.meta))
-    for name in given.meta:
-        if name not in known:
-            raise InputError(f"config has no {name!r} for {spec.name}; its names are {', '.join(known)}", "config")
+    least: dict[str, int] = {}  # by name: 1, or 0 for a switch, which is off in some config of the spec
+    for config in spec.configs(inputs, target):
+        for name, value in config.meta.items():
+            least[name] = min(least.get(name, 1), int(value))
     for name, value in given.meta.items():
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more, and it is {value}; set {name} to 1 or more", "config")
+        if name not in least:
+            raise InputError(f"config has no {name!r} for {spec.name}; its names are {', '.join(least)}", "config")
+        low = least[name]
+        if value < low:
+            raise InputError(f"{name} must be {low} or more, and it is {value}; set {name} to {low} or more", "config")
     if given.num_warps & (given.num_warps - 1):
         raise InputError(f"num_warps must be a power of two, and it is {given.num_warps}; use 4 or 8", "config")
     return Config(dict(given.meta), given.num_warps, given.num_stages), "given"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kernels.spec import InputError, KernelSpec, torch_dtype
 from playground.engine import choose, judge
 from playground.engine.baselines import eager_of, named
+from playground.engine.errors import is_fatal
 from playground.engine.messages import RunRequest
 from tests.kernels import conformance
 from tests.kernels.conformance import SPECS
@@ -40,7 +41,8 @@ def cases(draw, spec: KernelSpec, only: str | None = None):
             choose.validate(RunRequest(kernel=spec.name, dims=dims, dtype=dtype))
     try:
         inputs = spec.inputs(dims, dtype, conformance.job().device, draw(st.integers(0, 5), label="seed"))
-    except (InputError, ValueError, RuntimeError, ZeroDivisionError):
+    except (InputError, ValueError, RuntimeError, ZeroDivisionError) as error:
+        assert not is_fatal(error), "an earlier example broke the device"
         assume(False)
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor) and value.ndim and name not in spec.in_place:
@@ -85,6 +87,11 @@ def checked():
     return native.checked()
 
 
+def finished(inputs) -> None:
+    if any(isinstance(value, torch.Tensor) and value.is_cuda for value in inputs.values()):
+        torch.cuda.synchronize()
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_right_or_refused(spec):
     conformance.need_device(spec)
@@ -108,16 +115,20 @@ def right_or_refused(spec: KernelSpec, examples: int, dtype: str | None = None) 
 
         expected = named(spec.reference(**choose.in_float64(inputs)), names)
         eager = named(eager_of(spec)(**fresh()), names)
+        finished(inputs)  # so that an error on a GPU names whose it is
         try:
             with checked():
                 found = named(spec.function(**fresh()), names)
+            finished(inputs)
         except InputError as refused:
             assert str(refused) and "\n" not in str(refused)
             return
         for output in spec.outputs:
             got, ref = found[output.name], expected[output.name]
             kind = output.kind
-            bar = judge.bars(eager[output.name], ref, got.dtype) if kind == "float" else judge.Bars(0, 0, 0)
+            bar = judge.Bars(0, 0, 0)
+            if kind == "float":
+                bar = judge.bars(eager[output.name], ref, got.dtype, tf32=dtype == "tf32")
             verdict = judge.judge(got, ref, bar, kind, eager[output.name].dtype)
             assert verdict.ok, f"{output.name} in {dtype} ({torch_dtype(dtype)}): {verdict}"
 
