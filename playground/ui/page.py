@@ -9,8 +9,9 @@ import gradio as gr
 
 from kernels import get
 from playground.engine.messages import EngineError, HostResult
-from playground.ui import api, live, panels, theme
 from playground.ui import bench as form
+from playground.ui import live, panels, theme
+from playground.ui.api import endpoints
 from playground.ui.assets import Assets
 from playground.ui.context import LONG, PRIVATE, Context
 from playground.ui.links import first_choice, restore
@@ -55,7 +56,7 @@ def build(context: Context) -> gr.Blocks:
             filled.then(loaded.later, bench.inputs, loaded.later_outputs, **LONG)
         demo.load(lambda: _header(context), None, top, **LONG)
         demo.unload(left)
-        api.add(context)
+        endpoints.add(context)
     return demo
 
 

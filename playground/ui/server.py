@@ -23,8 +23,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from kernels import all_kernels
 from playground.settings import Settings, is_loopback
-from playground.ui import live, openai_api, page, theme
+from playground.ui import live, page, theme
 from playground.ui.answer import Engine
+from playground.ui.api import openai
 from playground.ui.assets import FOLDER, Assets
 from playground.ui.context import Context
 
@@ -37,7 +38,7 @@ OPEN = (
     "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
     "/gradio_api/queue/", "/gradio_api/run/", "/gradio_api/call/", "/gradio_api/info", "/gradio_api/heartbeat/",
     "/gradio_api/mcp", "/gradio_api/startup-events", "/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/app_id",
-    "/gradio_api/openapi.json", FOLDER, openai_api.PREFIX,
+    "/gradio_api/openapi.json", FOLDER, openai.PREFIX,
 )  # fmt: skip
 KEPT = ("/assets/", "/static/", "/svelte/", FOLDER)
 HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin"))
@@ -77,7 +78,7 @@ class Harden:
 
         if path.startswith(FOLDER):
             await self._file(path, scope)(scope, receive, with_headers)
-        elif path.startswith(openai_api.PREFIX):
+        elif path.startswith(openai.PREFIX):
             await self.completions(scope, receive, with_headers)
         else:
             await self.app(scope, receive, with_headers)
@@ -125,7 +126,7 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
     """Start the server and return at once."""
     assets = Assets(settings.root_path)
     context = Context(engine, settings, assets.url("plotly.min.js"))
-    harden = Middleware(Harden, assets=assets, completions=openai_api.app(context), alone=settings.edits)
+    harden = Middleware(Harden, assets=assets, completions=openai.app(context), alone=settings.edits)
     demo = page.build(context)
     demo.queue(max_size=400, default_concurrency_limit=4, api_open=False)
     demo.launch(

@@ -116,7 +116,7 @@ def check_playground(command: list[str]) -> None:
 
 def check_curl(command: list[str]) -> None:
     """Its body is one that the endpoint takes; tests/ui/test_openai.py runs the command itself."""
-    from playground.ui import openai_schema
+    from playground.ui.api import openai_schema
 
     url, body = command[1], command[command.index("-d") + 1]
     assert f"EXPOSE {url.split(':')[2].split('/')[0]}\n" in (ROOT / "Dockerfile").read_text()

@@ -13,7 +13,7 @@ from playground.engine.gpus import CATALOGUE
 from playground.engine.messages import Choice, ConfigChoice, HostResult, OutOfBounds, Request, Resources, Roofs, Source
 from playground.engine.residency import residency
 from playground.engine.trace_messages import Access, ChainStep, ProgramAccess, TracedLaunch, TracedTensor, TraceResult
-from playground.ui.memory_facts import Facts, rates_of
+from playground.ui.tabs.memory.facts import Facts, rates_of
 
 HERE = Source(kind="interpreted", device="Test CPU", date="2026-11-29T12:00:00+00:00")
 H200 = Source(kind="recorded", device="NVIDIA H200", date="2026-11-20T12:00:00+00:00")

@@ -6,7 +6,7 @@ import gradio as gr
 import pytest
 
 from playground.settings import Settings
-from playground.ui import api
+from playground.ui.api import endpoints
 from playground.ui.context import Context
 from tests.ui.fake_engine import FakeEngine
 
@@ -14,7 +14,7 @@ from tests.ui.fake_engine import FakeEngine
 @pytest.fixture(scope="module")
 def functions():
     with gr.Blocks() as demo:
-        api.add(Context(FakeEngine(), Settings()))
+        endpoints.add(Context(FakeEngine(), Settings()))
     return {fn.api_name: fn.fn for fn in demo.fns.values()}
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from playground.ui import charts, theme, view
+from playground.ui import charts, theme
+from playground.ui.tabs.run import view
 from tests.ui.fake_engine import FakeEngine
 from tests.ui.samples import REQUEST, answer
 

@@ -19,8 +19,10 @@ from playground.decoder.messages import (
     PageMap,
 )
 from playground.engine.messages import EngineError, Failure, Progress, Source
-from playground.ui import api_chat, chat_charts, chat_panel, chat_talk
-from playground.ui.chat_talk import Wishes
+from playground.ui.api import chat as api_chat
+from playground.ui.tabs.chat import charts, panel
+from playground.ui.tabs.chat import talk as chat_talk
+from playground.ui.tabs.chat.talk import Wishes
 
 HERE = Source(kind="measured", device="a CPU", date="2026-01-02T03:04:05", versions={"torch": "2.13.0"})
 QUESTION = [{"role": "user", "content": "Hello"}]
@@ -132,9 +134,9 @@ def test_retry_asks_the_last_question_again():
 
 
 def test_the_panel_counts_what_the_cache_holds():
-    seen = chat_panel.Seen("me")
+    seen = panel.Seen("me")
     seen.take(stats())
-    html = chat_panel.live(seen)
+    html = panel.live(seen)
     assert PER_TOKEN * 20 == 921_600 and "<b>922 KB</b>" in html
     assert "2 × 30 layers × 3 KV heads × 64 × 4 B × 20 tokens" in html
     assert "each of the 9 query heads" in html
@@ -145,16 +147,16 @@ def test_the_panel_counts_what_the_cache_holds():
 def test_an_answer_that_ended_between_two_reports_has_its_figures(others):
     """At 2,000 tokens a second a short answer is never reported on its way."""
     events = [stats(owner="you")] if others else []
-    html = chat_panel.live(drawn(*events, result())[-1].seen)
+    html = panel.live(drawn(*events, result())[-1].seen)
     assert "31.2" in html and "412" in html and "× 20 tokens" in html and "2</b> tokens" in html
     assert ("16.8 GB/s" in html) == others and ('class="pages"' in html) == others
 
 
 def test_the_page_map_tells_mine_shared_others_and_kept():
-    seen = chat_panel.Seen("me", mass={0: 0.25, 1: 0.75})
+    seen = panel.Seen("me", mass={0: 0.25, 1: 0.75})
     seen.take(stats())
-    html = chat_panel.live(seen)
-    assert [html.count(f'class="pg {kind}" title') for kind in chat_panel.KINDS] == [1, 1, 1, 1, 4]
+    html = panel.live(seen)
+    assert [html.count(f'class="pg {kind}" title') for kind in panel.KINDS] == [1, 1, 1, 1, 4]
     assert "page 1: this chat, 4 of 16 slots, 75% of attention" in html
     assert "you" not in html.replace('"pg you"', "")  # the other's name stays its own
 
@@ -164,7 +166,7 @@ def test_attention_is_watched_while_it_talks(monkeypatch):
     monkeypatch.setattr(chat_talk, "LOOK_SECONDS", 0.0)
     last = drawn(ChatToken(id=1, text="Hi"), stats(), result(), wishes=Wishes(attention=True))[-1]
     assert last.seen.mass == {0: 0.5, 1: 0.5}
-    assert "50% of attention" in chat_panel.live(last.seen)
+    assert "50% of attention" in panel.live(last.seen)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +206,7 @@ def test_what_the_decoder_notes_is_told():
 
 
 def test_shares_are_of_their_sum():
-    html = chat_panel.shares(
-        ProfileResult(batch=1, kernels={"linear": 0.03, "<b>": 0.01}, step_seconds=0.035, source=HERE)
-    )
+    html = panel.shares(ProfileResult(batch=1, kernels={"linear": 0.03, "<b>": 0.01}, step_seconds=0.035, source=HERE))
     assert "75 %" in html and "25 %" in html and "&lt;b&gt;" in html and "35.0 ms" in html
 
 
@@ -227,12 +227,12 @@ def test_the_endpoint_answers_with_plain_data_or_one_line():
 
 def test_charts_keep_the_latest_answer_of_each_kind():
     came = [0.0, 0.5, 1.0, 2.0, 4.0, 4.1]
-    steps = chat_charts.kept({}, "Triton", True, 10, [9.0, 9.1])
-    assert steps == {} and chat_charts.per_token(steps) is None  # two tokens make no line
+    steps = charts.kept({}, "Triton", True, 10, [9.0, 9.1])
+    assert steps == {} and charts.per_token(steps) is None  # two tokens make no line
     for cached in (True, False, False):
-        steps = chat_charts.kept(steps, "Triton", cached, 10, came)
+        steps = charts.kept(steps, "Triton", cached, 10, came)
     assert list(steps) == ["Triton, with the cache", "Triton, without the cache"]
-    each, total = chat_charts.per_token(steps).data, chat_charts.in_all(steps).data
+    each, total = charts.per_token(steps).data, charts.in_all(steps).data
     assert list(each[0].x) == [11, 12, 13, 14, 15]
     assert list(each[0].y) == pytest.approx([500, 500, 1000, 2000, 100])
     assert list(total[1].y) == pytest.approx([0.5, 1.0, 2.0, 4.0, 4.1])

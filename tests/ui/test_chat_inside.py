@@ -11,9 +11,11 @@ from playground.decoder.looks import AttentionResult, KernelBox, ProfileResult, 
 from playground.decoder.messages import ChatMessage, ChatRequest, ModelFacts, WarmResult
 from playground.engine import choose
 from playground.engine.messages import EngineError, Failure, Progress, Request, Source
-from playground.ui import chat_attention, chat_block, chat_inside, chat_swap
-from playground.ui.chat_talk import Ended, Wishes
 from playground.ui.jobs import Jobs
+from playground.ui.tabs.chat import attention as chat_attention
+from playground.ui.tabs.chat import block as chat_block
+from playground.ui.tabs.chat import inside, swap
+from playground.ui.tabs.chat.talk import Ended, Wishes
 
 HERE = Source(kind="measured", device="a CPU", date="2026-01-02T03:04:05", versions={"torch": "2.13.0"})
 # https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, config.json
@@ -89,18 +91,18 @@ def replay(first=None, largest=1.6e-5):
 
 
 def test_a_swap_that_changes_nothing_is_told_in_words():
-    html = chat_swap.told(replay())
+    html = swap.told(replay())
     assert "RMSNorm on PyTorch" in html and "1.6 × 10⁻⁵" in html and "1.8 × 10⁻¹¹" in html and "nats" in html
     assert "<b>none</b>" in html and "token for token" in html
 
 
 def test_a_swap_that_changes_a_token_says_which():
-    html = chat_swap.told(replay(first=1))
+    html = swap.told(replay(first=1))
     assert "<b>2</b> of 2" in html and "“a”" in html and "“&lt;b&gt;”" in html
 
 
 def test_a_difference_of_none_can_be_drawn():
-    assert min(chat_swap.per_token(replay(largest=0.0)).data[0].y) > 0  # the axis is logarithmic
+    assert min(swap.per_token(replay(largest=0.0)).data[0].y) > 0  # the axis is logarithmic
 
 
 class Chats:
@@ -125,7 +127,7 @@ def context(answer):
 
 def test_a_swap_is_compared_on_the_last_answer_as_it_was_drawn():
     where = context(replay())
-    *_, (told, figure) = chat_inside._compare(where, "swap me", ["norm"], LAST)
+    *_, (told, figure) = inside._compare(where, "swap me", ["norm"], LAST)
     request = where.chats.asked[0][1]
     assert request.swap == {"norm": "torch"} and request.ids == (5, 6)
     assert (request.temperature, request.seed) == (0.5, 3) and "RMSNorm" in told and figure
@@ -134,7 +136,7 @@ def test_a_swap_is_compared_on_the_last_answer_as_it_was_drawn():
 def test_a_kernel_that_was_swapped_already_is_swapped_back():
     where = context(replay())
     kept = Ended(ASKED.model_copy(update={"table": {"norm": "torch"}}), (5,), 10, 16)
-    list(chat_inside._compare(where, "swap me", ["norm"], kept))
+    list(inside._compare(where, "swap me", ["norm"], kept))
     assert where.chats.asked[0][1].swap == {"norm": "triton"}
 
 
@@ -143,7 +145,7 @@ def test_a_kernel_that_was_swapped_already_is_swapped_back():
 )
 def test_a_swap_without_its_parts_says_what_is_missing(groups, last, said):
     where = context(replay())
-    *_, (told, _) = chat_inside._compare(where, "swap me", groups, last)
+    *_, (told, _) = inside._compare(where, "swap me", groups, last)
     assert said in told and where.chats.asked == []
 
 
@@ -180,13 +182,13 @@ def test_a_running_answer_is_looked_at_as_it_is_and_an_ended_one_is_read_again(r
     where = context(attention(layers=(3,)))
     if running:
         where.jobs.start("chat me")
-    *_, html = chat_inside._look(where, "chat me", "layer 3", LAST, Wishes())
+    *_, html = inside._look(where, "chat me", "layer 3", LAST, Wishes())
     request = where.chats.asked[0][3]
     assert request.layers == (3,) and request.ids == (() if running else (5, 6)) and "head of layer 3" in html
 
 
 def test_looking_where_nothing_was_asked_says_what_it_is_for():
-    assert list(chat_inside._look(context(None), "chat me", chat_inside.ALL, None, Wishes())) == [chat_inside.NO_LOOK]
+    assert list(inside._look(context(None), "chat me", inside.ALL, None, Wishes())) == [inside.NO_LOOK]
 
 
 # Profile and warm-up
@@ -194,7 +196,7 @@ def test_looking_where_nothing_was_asked_says_what_it_is_for():
 
 def test_a_profile_reads_as_much_as_the_last_answer():
     where = context(profile(box("gate_up", 0.5, "linear")))
-    *_, (shares, block) = chat_inside._profile(where, "Triton", FACTS, LAST)
+    *_, (shares, block) = inside._profile(where, "Triton", FACTS, LAST)
     assert where.chats.asked[0][2].context == 12
     assert "<span>linear</span>" in shares and ">50 %</text>" in block and "over 200" in block
 
@@ -202,8 +204,8 @@ def test_a_profile_reads_as_much_as_the_last_answer():
 def test_the_warm_up_says_what_it_does_and_then_what_is_ready():
     ready = WarmResult(seconds=3.0, model=FACTS, backend="triton", table={}, source=HERE)
     where = context([Progress(what="loading the weights"), ready])
-    first, last = chat_inside._warm(where, "warm me", "Triton", None)
-    assert "Loading the weights" in first[0] and first[2] == chat_inside.NO_BLOCK
+    first, last = inside._warm(where, "warm me", "Triton", None)
+    assert "Loading the weights" in first[0] and first[2] == inside.NO_BLOCK
     assert "Ready: 135 M parameters in float32, 538 MB; a context of 8,192 tokens." in last[0]
     assert last[1] == FACTS and "576 → 960" in last[2] and not where.jobs.running("warm me")
 
@@ -211,15 +213,15 @@ def test_the_warm_up_says_what_it_does_and_then_what_is_ready():
 @pytest.mark.parametrize(("kind", "shown"), [("unavailable", True), ("cancelled", False)])
 def test_a_warm_up_that_fails_says_why(kind, shown):
     where = context(EngineError(Failure(kind=kind, message="no space for the model; set PLAYGROUND_CACHE")))
-    drawn = list(chat_inside._warm(where, "warm me", "Triton", None))
+    drawn = list(inside._warm(where, "warm me", "Triton", None))
     assert bool(drawn) == shown and (not shown or "Set PLAYGROUND_CACHE." in drawn[0][0])
 
 
 def test_any_failure_inside_is_one_line():
     lost = context(EngineError(Failure(kind="crashed", message="the chat worker crashed")))
-    assert "The chat worker crashed" in [*chat_inside._profile(lost, "Triton", FACTS, None)][-1][0]
-    assert "The chat worker crashed" in [*chat_inside._compare(lost, "swap me", ["norm"], LAST)][-1][0]
-    assert "The chat worker crashed" in [*chat_inside._look(lost, "chat me", chat_inside.ALL, LAST, Wishes())][-1]
+    assert "The chat worker crashed" in [*inside._profile(lost, "Triton", FACTS, None)][-1][0]
+    assert "The chat worker crashed" in [*inside._compare(lost, "swap me", ["norm"], LAST)][-1][0]
+    assert "The chat worker crashed" in [*inside._look(lost, "chat me", inside.ALL, LAST, Wishes())][-1]
 
 
 def test_a_visit_that_leaves_stops_all_of_it():

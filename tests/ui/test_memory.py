@@ -10,18 +10,10 @@ from playground.engine.dram import DramBytes, DramRecording
 from playground.engine.gpus import CATALOGUE, listed, this_device
 from playground.engine.messages import Curve, EngineError, HostRequest, OutOfBounds, Roofs
 from playground.settings import Settings
-from playground.ui import (
-    memory_bytes,
-    memory_drawn,
-    memory_facts,
-    memory_journey,
-    memory_map,
-    memory_measure,
-    memory_occupancy,
-    memory_trials,
-    memory_views,
-)
 from playground.ui.context import Context
+from playground.ui.tabs.memory import access_map, drawn, journey, measure, occupancy, traffic, views
+from playground.ui.tabs.memory import facts as memory_facts
+from playground.ui.tabs.memory import trials as memory_trials
 from tests.ui.fake_engine import HERE as MEASURED
 from tests.ui.fake_engine import FakeEngine, bench_result
 from tests.ui.memory_samples import CHOICE, H200, REQUEST, TENSOR, WEIGHT, code, facts, trace
@@ -37,7 +29,7 @@ def words(html):
 
 
 def test_the_banner_says_what_moves_against_the_least_and_eager():
-    said = words(memory_views.banner(facts()))
+    said = words(views.banner(facts()))
     assert "240 B asked for, 204 B is the least" in said
     # Eager: 3 tensors, then 2 tensors and the weight.
     assert f"moves {4 * TENSOR + WEIGHT} B" in said and f"eager's {5 * TENSOR + WEIGHT} B" in said.replace(
@@ -48,9 +40,9 @@ def test_the_banner_says_what_moves_against_the_least_and_eager():
 def test_an_access_out_of_bounds_is_the_headline():
     miss = OutOfBounds(kind="load", tensor="x_ptr", index=24, program=(3, 0, 0), lane=6, line=52,
                        message="load outside of x_ptr: element 24")  # fmt: skip
-    html = memory_views.banner(facts(trace=trace(misses=(miss,))))
+    html = views.banner(facts(trace=trace(misses=(miss,))))
     assert 'class="verdict wrong"' in html and "Out of bounds: 1 access" in html and "element 24" in html
-    (launch,) = json.loads(memory_map.as_json(trace(misses=(miss,))))["launches"]
+    (launch,) = json.loads(access_map.as_json(trace(misses=(miss,))))["launches"]
     assert launch["misses"] == [{"line": 52, "tensor": "x_ptr", "index": 24, "lane": 6, "program": 3}]
 
 
@@ -58,7 +50,7 @@ def test_an_access_out_of_bounds_is_the_headline():
 
 
 def test_levels_have_capacity_rates_with_their_source_and_the_kernels_share():
-    html = memory_views.hierarchy(facts())
+    html = views.hierarchy(facts())
     said = words(html)
     for part in ("256 KB per SM", "228 KB per SM", "50 MB", "141 GB", "4.25 TB/s", "7.90 TB/s", "4.80 TB/s datasheet"):
         assert part in said, part
@@ -70,7 +62,7 @@ def test_levels_have_capacity_rates_with_their_source_and_the_kernels_share():
 
 def test_what_is_not_measured_is_said_and_never_guessed():
     gpu = CATALOGUE["A100"]
-    html = words(memory_views.hierarchy(facts(gpu=gpu, rates=memory_facts.rates_of(gpu, "bfloat16", {}))))
+    html = words(views.hierarchy(facts(gpu=gpu, rates=memory_facts.rates_of(gpu, "bfloat16", {}))))
     assert "40 MB not measured" in html and "2.04 TB/s datasheet" in html and "recorded" not in html
 
 
@@ -81,7 +73,7 @@ def test_this_cpu_has_its_own_levels():
     roofs, _ = memory_facts.known_roofs(Settings().recordings / "none", host)
     gpu = memory_facts.gpu_named(memory_facts.HERE, host)
     shown = facts(gpu=gpu, host=host, code=None, residents=(), rates=memory_facts.rates_of(gpu, "float32", roofs))
-    said = words(memory_views.hierarchy(shown))
+    said = words(views.hierarchy(shown))
     assert "48 KB 90.0 GB/s measured" in said and "2 MB 90.0 GB/s measured" in said and "9.50 GB/s measured" in said
 
 
@@ -90,7 +82,7 @@ def test_a_copy_that_is_all_call_is_not_taken_for_a_cache():
     curve = Curve(bytes=(2**14, 2**20, 2**26), gbps=(20.0, 60.0, 9.0), source=MEASURED)
     host = base.host.model_copy(update={"curve": curve})
     shown = facts(gpu=memory_facts.gpu_named(memory_facts.HERE, host), host=host, code=None, residents=())
-    said = words(memory_views.hierarchy(shown))
+    said = words(views.hierarchy(shown))
     assert "48 KB not measured" in said and "2 MB 60.0 GB/s measured" in said
 
 
@@ -109,7 +101,7 @@ def test_a_gpu_that_is_here_is_described_by_itself():
 
 
 def test_the_journey_moves_each_byte_once_through_memory_and_the_rest_from_l2():
-    ours, eager = memory_journey.lanes(facts())
+    ours, eager = journey.lanes(facts())
     assert ours["total"] == 4 * TENSOR + WEIGHT and eager["total"] == 5 * TENSOR + WEIGHT
     verbs = [(s["verb"], s["tensor"], s["level"]) for s in ours["steps"]]
     assert verbs == [
@@ -135,7 +127,7 @@ def test_bytes_of_a_sampled_launch_are_no_more_than_the_tensor_holds():
 
 
 def test_the_three_figures_and_what_is_absent():
-    said = words(memory_bytes.three_ways(facts()))
+    said = words(traffic.three_ways(facts()))
     assert "Compulsory 204 B modelled" in said and "Asked for 240 B interpreted" in said
     assert "DRAM saw absent" in said and "ncu" in said
 
@@ -144,15 +136,15 @@ def test_what_dram_saw_stands_beside_them_and_is_explained():
     shape = DramBytes(dims=dict(CHOICE.dims), dtype="bfloat16", read=150, written=20)
     recording = DramRecording(kernel="add_rms_norm", source_hash="x", shapes=(shape,), source=H200)
     shown = facts(counted=(recording, shape, False))
-    assert "DRAM saw 170 B recorded" in words(memory_bytes.three_ways(shown))
-    assert "34 B less than the least" in words(memory_bytes.differences(shown)).replace("34.0", "34")
+    assert "DRAM saw 170 B recorded" in words(traffic.three_ways(shown))
+    assert "34 B less than the least" in words(traffic.differences(shown)).replace("34.0", "34")
     far = shape.model_copy(update={"dims": {"rows": 4096, "n": 4096}})
-    said = words(memory_bytes.three_ways(facts(counted=(recording, far, True))))
+    said = words(traffic.three_ways(facts(counted=(recording, far, True))))
     assert "DRAM saw absent" in said and "at rows=4096, n=4096 it was 170 B" in said and "older kernel" in said
 
 
 def test_the_difference_is_explained_by_masks_rereads_and_sectors():
-    said = words(memory_bytes.differences(facts()))
+    said = words(traffic.differences(facts()))
     assert "25 % of the lanes ask for nothing" in said
     assert "weight is asked for 4 times over: 36.0 B more than its 12.0 B" in said
     assert "uses 38 % of the 32-byte sectors" in said
@@ -162,7 +154,7 @@ def test_the_difference_is_explained_by_masks_rereads_and_sectors():
 
 
 def test_the_map_holds_each_access_of_each_program():
-    (launch,) = json.loads(memory_map.as_json(trace()))["launches"]
+    (launch,) = json.loads(access_map.as_json(trace()))["launches"]
     assert [p["id"] for p in launch["programs"]] == [0, 1, 2, 3]
     assert launch["programs"][2]["accesses"][0]["runs"] == [[12, 1, 6]]
     assert launch["programs"][2]["accesses"][0]["samples"][1] == [1, 13, "0.5"]
@@ -178,7 +170,7 @@ def recorded():
 
 def test_charts_have_units():
     shown = facts(recorded=recorded())
-    roof, sizes = memory_drawn.roofline(shown), memory_drawn.bandwidth(shown)
+    roof, sizes = drawn.roofline(shown), drawn.bandwidth(shown)
     assert roof.layout.yaxis.title.text == "TFLOP/s" and "FLOP per byte" in roof.layout.xaxis.title.text
     assert sizes.layout.yaxis.title.text in ("GB/s", "TB/s") and sizes.layout.xaxis.title.text == "bytes touched"
     names = {t.name for t in sizes.data}
@@ -191,7 +183,7 @@ def test_the_roofline_names_every_roof_and_says_what_is_served_from_l2():
         update={"us": fast.providers["triton"].us.model_copy(update={"p50": 1.0})}
     )
     fast = fast.model_copy(update={"providers": {"triton": quick}})
-    roof = memory_drawn.roofline(facts(recorded=(fast,)))
+    roof = drawn.roofline(facts(recorded=(fast,)))
     texts = [a.text for a in roof.layout.annotations]
     for part in (
         "HBM3e 4.25 TB/s",
@@ -205,11 +197,11 @@ def test_the_roofline_names_every_roof_and_says_what_is_served_from_l2():
 
 
 def test_a_kernel_that_computes_nothing_has_no_roofline():
-    assert memory_drawn.roofline(facts(trace=trace(flops=0))) is None
+    assert drawn.roofline(facts(trace=trace(flops=0))) is None
 
 
 def test_flows_are_on_one_scale_and_named():
-    fig = memory_drawn.flows(facts())
+    fig = drawn.flows(facts())
     eager, ours = fig.data
     assert sum(ours.link.value) == 4 * TENSOR + WEIGHT and sum(eager.link.value) == 5 * TENSOR + WEIGHT
     assert "add_rms_norm_kernel" in ours.node.label and "\0" not in "".join(ours.node.label)
@@ -219,7 +211,7 @@ def test_flows_are_on_one_scale_and_named():
 
 
 def test_the_limit_that_decides_is_marked():
-    html = memory_occupancy.limits(facts())
+    html = occupancy.limits(facts())
     assert "32 programs on an SM, 50 % of its warps" in words(html)
     assert re.search(r'class="decides"><span>registers</span>', html)
 
@@ -228,14 +220,14 @@ def test_the_what_if_tries_blocks_and_warps():
     context = Context(FakeEngine(), Settings())
     *_, (progress, trials) = memory_trials.try_all(context, facts(), threading.Event())
     assert progress.done == progress.total == len(trials) == 15
-    html = memory_occupancy.what_if(trials, memory_trials.key_of(CHOICE.config))
+    html = occupancy.what_if(trials, memory_trials.key_of(CHOICE.config))
     assert html.count("<tr>") == 4 and html.count('class="now"') == 1
     assert "64 reg<br>32 prog" in html
 
 
 def test_a_config_that_cannot_be_is_a_cell_with_its_reason():
-    trial = memory_occupancy.Trial("x", 4, failure="does not fit: <too much>")
-    html = memory_occupancy.what_if({("BLOCK 8", 4): trial}, None)
+    trial = occupancy.Trial("x", 4, failure="does not fit: <too much>")
+    html = occupancy.what_if({("BLOCK 8", 4): trial}, None)
     assert "not possible" in html and "&lt;too much&gt;" in html
 
 
@@ -260,9 +252,9 @@ def test_what_cannot_be_traced_is_said():
 def test_sizes_to_measure_grow_from_small_to_the_limit():
     from kernels import get
 
-    shapes = memory_measure.shapes(get("add_rms_norm"), REQUEST, 2**26)
+    shapes = measure.shapes(get("add_rms_norm"), REQUEST, 2**26)
     rows = [shape["rows"] for shape in shapes]
-    assert rows == sorted(rows) and 4 <= len(rows) <= memory_measure.SIZES and all(s["n"] == 6 for s in shapes)
+    assert rows == sorted(rows) and 4 <= len(rows) <= measure.SIZES and all(s["n"] == 6 for s in shapes)
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))
@@ -271,9 +263,9 @@ def test_every_gpu_of_the_catalogue_can_be_shown(name):
     compiled = code(target=gpu.arch)
     residents = (memory_facts.residency(compiled.launches[0].resources, (4,), gpu),)
     shown = facts(gpu=gpu, rates=memory_facts.rates_of(gpu, "bfloat16", {}), code=compiled, residents=residents)
-    said = words(memory_views.hierarchy(shown))
+    said = words(views.hierarchy(shown))
     assert gpu.memory_kind in said and "datasheet" in said and f"over {gpu.sms} SMs" in said
-    assert memory_drawn.roofline(shown) is not None and "decides" in memory_occupancy.limits(shown)
+    assert drawn.roofline(shown) is not None and "decides" in occupancy.limits(shown)
 
 
 class Measuring(FakeEngine):
@@ -294,11 +286,11 @@ class Measuring(FakeEngine):
 
 
 def test_this_device_is_measured_once_and_the_kernel_beside_it():
-    context, devices = Context(Measuring(), Settings()), memory_measure.Devices()
-    *_, now = memory_measure.measure(context, devices, REQUEST, threading.Event())
+    context, devices = Context(Measuring(), Settings()), measure.Devices()
+    *_, now = measure.measure(context, devices, REQUEST, threading.Event())
     assert devices.host is now.host and now.progress is None
     rows = [r.choice.dims["rows"] for r in now.results]
     assert len(rows) >= 4 and 2**11 not in rows and 2**9 in rows
-    fig = memory_drawn.here(now.host, list(now.results))
+    fig = drawn.here(now.host, list(now.results))
     assert {t.name for t in fig.data} == {"copy", "copy, measured roof", "Triton", "eager"}
     assert "L1 48 KB" in [a.text for a in fig.layout.annotations]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from playground.decoder.messages import Alternative, ChatToken
 from playground.engine.messages import EngineError, Failure, Progress
 from playground.settings import ROOT
-from playground.ui import openai_api
+from playground.ui.api import openai
 from tests.ui.test_chat import result
 
 NAME = "SmolLM2-135M-Instruct"
@@ -133,7 +133,7 @@ def served():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(openai_api.app(context), port=port, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(openai.app(context), port=port, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 20
@@ -308,8 +308,8 @@ def test_a_client_that_goes_away_has_its_answer_cancelled(ask, stream):
 
 def test_more_than_the_most_at_a_time_are_told_to_come_again(ask, monkeypatch):
     ask.script.events, ask.script.hold = [token("Hi")], True
-    monkeypatch.setattr(openai_api, "MOST_OPEN", 1)
-    app = openai_api.app(SimpleNamespace(chats=ask.script, settings=SimpleNamespace(model="")))
+    monkeypatch.setattr(openai, "MOST_OPEN", 1)
+    app = openai.app(SimpleNamespace(chats=ask.script, settings=SimpleNamespace(model="")))
     transport = httpx.ASGITransport(app)
 
     async def both():

@@ -11,8 +11,8 @@ import kernels
 from kernels.spec import Target
 from playground.engine import choose
 from playground.engine.messages import Request
-from playground.ui.gather import Collector
-from playground.ui.script import script
+from playground.ui.tabs.run.gather import Collector
+from playground.ui.tabs.run.script import script
 
 ALLOWED = {"torch", "triton"} | sys.stdlib_module_names
 

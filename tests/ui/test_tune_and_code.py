@@ -12,9 +12,10 @@ from playground.engine.code_messages import CodeRequest, CodeResult, CodeRow, La
 from playground.engine.inductor_messages import InductorKernel, InductorResult
 from playground.engine.messages import Choice, ConfigChoice, Request, Resources, Source, Times
 from playground.engine.sweep_messages import ConfigResult, SweepResult
-from playground.ui import autotune_view, code_compare, code_view, inductor_view, tune_charts
-from playground.ui.code_compare import EDITED, SAME
-from playground.ui.tabs import autotune
+from playground.ui.tabs.autotune import charts, tab, view
+from playground.ui.tabs.code import compare, inductor
+from playground.ui.tabs.code import view as code_view
+from playground.ui.tabs.code.compare import EDITED, SAME
 
 HERE = Source(kind="measured", device="Test CPU", date="2026-11-29")
 CONFIGS = [ConfigChoice(meta={"BLOCK": block}, num_warps=4) for block in (512, 1024, 2048, 4096)]
@@ -41,7 +42,7 @@ def swept(**change):
 
 def test_configs_to_paste_hold_the_right_ones_alone_the_fastest_first():
     names: dict = {}
-    text = autotune_view.triton_configs(swept())
+    text = view.triton_configs(swept())
 
     class Config:
         def __init__(self, meta, num_warps, num_stages):
@@ -52,27 +53,27 @@ def test_configs_to_paste_hold_the_right_ones_alone_the_fastest_first():
 
 
 def test_csv_and_json_hold_every_config_with_its_reason():
-    rows = list(csv.DictReader(io.StringIO(autotune_view.as_csv(swept()))))
+    rows = list(csv.DictReader(io.StringIO(view.as_csv(swept()))))
     assert [row["us_p50"] for row in rows] == ["8.0", "5.0", "", ""]
     assert rows[2]["ok"] == "False" and rows[3]["reason"].startswith("needs 300,000")
     assert rows[0]["device"] == "Test CPU" and rows[2]["device"] == ""
-    assert [c["ok"] for c in json.loads(autotune_view.as_json(swept()))["configs"]] == [True, True, False, None]
+    assert [c["ok"] for c in json.loads(view.as_json(swept()))["configs"]] == [True, True, False, None]
 
 
 def test_the_spread_is_in_order_and_leaves_out_what_has_no_time():
-    (points,) = tune_charts.distribution(swept(), "time here").data
+    (points,) = charts.distribution(swept(), "time here").data
     assert list(points.y) == [5.0, 8.0] and points.marker.size[0] > points.marker.size[1]
-    assert tune_charts.distribution(swept(configs=swept().configs[:1]), "time here") is None
+    assert charts.distribution(swept(configs=swept().configs[:1]), "time here") is None
 
 
 def test_a_busy_host_is_told_beside_the_winner():
-    assert "The host was busy" in autotune_view.banner(swept(note="the host was busy (load 9.0 on 2 cores)"))
-    assert "busy" not in autotune_view.banner(swept())
+    assert "The host was busy" in view.banner(swept(note="the host was busy (load 9.0 on 2 cores)"))
+    assert "busy" not in view.banner(swept())
 
 
 def test_own_ranges_are_every_combination_and_refused_where_they_cannot_be():
     asked = Request(kernel="vector_add", dims={"n": 4096}, dtype="float32")
-    made = autotune.ranges_of("BLOCK=512,1024 num_warps=2,4,8", asked)
+    made = tab.ranges_of("BLOCK=512,1024 num_warps=2,4,8", asked)
     assert len(made) == 6 and {c.num_warps for c in made} == {2, 4, 8}
     for text, why in (
         ("WIDTH=3", "vector_add has BLOCK"),
@@ -82,7 +83,7 @@ def test_own_ranges_are_every_combination_and_refused_where_they_cannot_be():
         (f"BLOCK={','.join('9' * n for n in range(1, 8))} num_warps=1,2,4,8,16,32 num_stages=1,2", "64 are the most"),
     ):
         with pytest.raises(InputError, match=why):
-            autotune.ranges_of(text, asked)
+            tab.ranges_of(text, asked)
 
 
 # Compare
@@ -115,12 +116,12 @@ def test_a_diff_covers_every_launch_and_the_python():
 def test_the_other_side_is_what_was_changed_and_nothing_else():
     asked = CodeRequest(kernel="vector_add", dims={"n": 4096}, dtype="float32")
     own = edits.source_of(get("vector_add"))
-    assert code_compare._changed(asked, SAME, SAME, SAME, SAME, "") == asked
-    assert code_compare._changed(asked, SAME, SAME, SAME, EDITED, own + "\n") == asked  # nothing was edited
-    edit = code_compare._changed(asked, "sm_80", SAME, "BLOCK=512,num_warps=2", EDITED, own.replace("+", "*"))
+    assert compare._changed(asked, SAME, SAME, SAME, SAME, "") == asked
+    assert compare._changed(asked, SAME, SAME, SAME, EDITED, own + "\n") == asked  # nothing was edited
+    edit = compare._changed(asked, "sm_80", SAME, "BLOCK=512,num_warps=2", EDITED, own.replace("+", "*"))
     assert (edit.target, edit.config.num_warps) == ("sm_80", 2) and edit.source != own
     bug = get("vector_add").bugs[0].name
-    assert code_compare._changed(asked, SAME, SAME, SAME, bug, "").bug == bug
+    assert compare._changed(asked, SAME, SAME, SAME, bug, "").bug == bug
 
 
 # Inductor
@@ -139,7 +140,7 @@ def test_three_things_are_noticed_in_a_block():
         "triton_per_fused_add_mean_rsqrt_0", "triton_per_fused__softmax_1", "triton_per_fused_add_mean_rsqrt_2",
         "triton_poi_fused_mul_silu_3", extern=("mm", "mm", "bmm", "bmm"),
     )  # fmt: skip
-    fused, patterns, left = inductor_view.notice(found)
+    fused, patterns, left = inductor.notice(found)
     assert fused[0] == "9 kernels of eager become 8" and "75 %" in fused[1]
     assert patterns[0] == "3 patterns to find" and "a norm (2 kernels" in patterns[1]
     assert "mm 2×, bmm 2×" in left[1] and "scores go to memory" in left[1]
@@ -148,7 +149,7 @@ def test_three_things_are_noticed_in_a_block():
 def test_three_things_are_noticed_in_one_kernel():
     notes = ("fuses add", "pointwise: every element on its own", "masks by xmask")
     found = written("triton_poi_fused_add_0", eager=1, moved=300, eager_bytes=300, notes=notes)
-    fused, name, walked = inductor_view.notice(found)
+    fused, name, walked = inductor.notice(found)
     assert fused == ("1 kernel of eager becomes 1", "Nothing is saved in bytes: the operation was one pass through "
                      "memory already.")  # fmt: skip
     assert "triton_poi_fused_add_0" in name[1]

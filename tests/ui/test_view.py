@@ -11,8 +11,9 @@ import pytest
 import kernels
 from playground.engine import bench, edits
 from playground.engine.messages import Failure, Progress
-from playground.ui import lesson, method, panels, run_sheet, view
+from playground.ui import panels
 from playground.ui.answer import Answer
+from playground.ui.tabs.run import lesson, method, sheet, view
 from tests.ui.fake_engine import FakeEngine, bench_result
 from tests.ui.samples import REQUEST, answer, faster
 
@@ -56,7 +57,7 @@ def test_every_way_of_timing_is_explained_one_click_beside_its_figures(way):
 
 def test_what_was_only_judged_says_how():
     assert plain(method.judged()).startswith("How it is judged Right or wrong")
-    note = run_sheet.draw(replace(answer(bug="Mean over the block"), recorded=None), None)[1]["value"]
+    note = sheet.draw(replace(answer(bug="Mean over the block"), recorded=None), None)[1]["value"]
     assert method.judged() in note
 
 

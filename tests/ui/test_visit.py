@@ -5,8 +5,8 @@ import io
 import json
 from dataclasses import replace
 
-from playground.ui import export, visit
-from playground.ui.visit import Visit
+from playground.ui.tabs.run import export, visit
+from playground.ui.tabs.run.visit import Visit
 from tests.ui.fake_engine import FakeEngine
 from tests.ui.samples import answer
 

@@ -1,7 +1,7 @@
-"""A file for each tab. A tab is a `TAB`: its name, its place in the row, and the function that builds it.
+"""A folder for each tab. Its `tab.py` has a `TAB`: its name, its place in the row, and the function that builds it.
 
-`build(context, bench)` lays the tab out, wires it and returns what the page's loading has to fill: adding a file here
-is all that a new tab needs. The bench above the tabs is shared; style.css hides it where a tab has no use for it.
+`build(context, bench)` lays the tab out, wires it and returns what the page's loading has to fill: adding a folder
+here is all that a new tab needs. The bench above the tabs is shared; style.css hides it where a tab has no use for it.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ class Tab:
 
 def all_tabs() -> list[Tab]:
     """Every tab, from left to right."""
-    modules = (importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__))
-    return sorted((m.TAB for m in modules if hasattr(m, "TAB")), key=lambda tab: tab.order)
+    modules = (importlib.import_module(f"{__name__}.{m.name}.tab") for m in pkgutil.iter_modules(__path__))
+    return sorted((m.TAB for m in modules), key=lambda tab: tab.order)

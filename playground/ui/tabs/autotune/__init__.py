@@ -1,0 +1,1 @@
+"""The Autotune tab: what every config costs."""

@@ -1,0 +1,1 @@
+"""The Chat tab: a decoder on these kernels, its KV cache shown live."""

@@ -1,0 +1,260 @@
+"""Chat: a conversation with a decoder that runs on our kernels, and its KV cache shown while it talks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from playground.decoder.messages import INTERPRETER_TOKENS
+from playground.ui import bench as form
+from playground.ui import live, panels
+from playground.ui.api.openai import DEFAULT
+from playground.ui.bench import Bench
+from playground.ui.context import LONG, Context
+from playground.ui.tabs import Loaded, Tab
+from playground.ui.tabs.chat import charts as chat_charts
+from playground.ui.tabs.chat import inside as chat_inside
+from playground.ui.tabs.chat import panel as chat_panel
+from playground.ui.tabs.chat import talk as chat_talk
+from playground.ui.tabs.chat.charts import Steps
+from playground.ui.tabs.chat.talk import BACKENDS, CACHES, Talk, Wishes
+
+SUGGESTIONS = (
+    "What does a KV cache keep, and why is it faster?",
+    "Explain what a GPU kernel is to a cook.",
+    "Write a short poem about memory bandwidth.",
+    "List three ways to make a program faster.",
+)
+FIRST_TIME = (
+    "{} answers here, every step of it on this project's own Triton kernels. The model is fetched when it is first "
+    "asked, once."
+)
+WHO = {
+    "Triton": "every step on this project's kernels",
+    "PyTorch": "every step in PyTorch, to compare",
+    "Interpreter": f"our kernels stepped in numpy, to look inside: slow, {INTERPRETER_TOKENS} tokens at most",
+}
+NO_STEPS = (
+    '<p class="quiet">After an answer: the time of each token against the context, and the time in all. Turn the KV '
+    "cache off under System prompt and sampling, and press Retry: the second line shows what it saves.</p>"
+)
+ONE_KIND = '<p class="quiet">Now one {} cache: switch it under System prompt and sampling, and press Retry.</p>'
+TOKENS = (
+    '<div class="tokens" role="group" aria-label="Tokens of the answer; arrow keys walk them"></div>'
+    '<div class="token-read" role="status"></div><p class="tokens-none quiet">The tokens of the next answer stand '
+    "here as they come. Retry asks the last question again.</p>"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The components of the tab that events use."""
+
+    bot: Any
+    asked: Any  # the talk up to its question: what the page shows may still be drawn over by the answer before
+    note: Any
+    head: Any
+    panel: Any
+    box: Any
+    wishes: list[Any]  # in the order of Wishes
+    tokens: Any
+    ended: Any
+    steps: Any
+    charts: list[Any]
+
+    @property
+    def drawn(self) -> list[Any]:
+        return [self.bot, self.note, self.head, self.panel, self.tokens, self.ended]
+
+    @property
+    def streamed(self) -> list[Any]:
+        return [*self.drawn, self.steps, *self.charts]
+
+
+def build(context: Context, bench: Bench) -> Loaded:
+    model = Path(context.settings.model).name or DEFAULT
+    ended, talk = gr.State(None), gr.State([])
+    with gr.Row(elem_classes="cols chatrow"):
+        with gr.Column(scale=7, min_width=460, elem_classes="sheet chatpanel"):
+            with gr.Row(elem_classes="headrow"):
+                title = live.html(_title(model, "Triton"))
+                backend = gr.Radio(
+                    list(BACKENDS), value="Triton", show_label=False, container=False, elem_classes="seg two",
+                    elem_id="chat-backend", min_width=180,
+                )  # fmt: skip
+            bot = _bot(model)
+            note = live.html(elem_id="chat-note")
+            ready = live.html(elem_id="chat-ready")
+            box, send = _say()
+            with gr.Row(elem_classes="exports chat-tools"):
+                stop, retry, clear = (
+                    gr.Button(name, size="sm", elem_id=f"chat-{name.lower()}") for name in ("Stop", "Retry", "Clear")
+                )
+                tokens_on = gr.Checkbox(False, label="Show tokens and their probabilities", elem_id="chat-tokens-on")
+            rest = _settings()
+        with gr.Column(scale=5, min_width=460, elem_classes="sheet", elem_id="live"):
+            head = live.html(chat_panel.head(None))
+            panel = live.html(chat_panel.live(None), elem_id="chat-live")
+            look = chat_inside.build_look()
+    with gr.Column(elem_classes="sheet", elem_id="chat-tokens"):
+        live.html(panels.section("Tokens", None, "the stronger its shade, the less likely the model held it"))
+        tokens = gr.HTML(
+            None, html_template=TOKENS, js_on_load=live.script("tokens.js"), apply_default_css=False,
+            elem_id="chat-token-list",
+        )  # fmt: skip
+    charts = _charts(context)
+    inside = chat_inside.build(context)
+    wishes = [backend, tokens_on, inside.groups, inside.keep, *rest]
+    parts = Parts(bot, talk, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
+    _wire(context, parts, send, stop, retry, clear)
+    backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
+    chat_inside.wire(context, inside, look, backend, ready, ended, wishes)
+    return Loaded()
+
+
+def _title(model: str, backend: str) -> str:
+    """Who does the steps, as it is chosen now."""
+    return panels.section(model, None, WHO[backend])
+
+
+def _bot(model: str) -> gr.Chatbot:
+    return gr.Chatbot(
+        show_label=False, container=False, height=440, layout="bubble", buttons=["copy"], feedback_options=None,
+        editable="user", elem_classes="talk", elem_id="chat-talk", placeholder=FIRST_TIME.format(model),
+        examples=[{"text": text} for text in SUGGESTIONS], allow_tags=False,
+    )  # fmt: skip
+
+
+def _say() -> tuple[gr.Textbox, gr.Button]:
+    with gr.Row(elem_classes="say-row"):
+        box = gr.Textbox(
+            placeholder="Ask the model", label="Message", show_label=False, container=False, lines=1, max_lines=4,
+            scale=8, min_width=100, max_length=20_000, elem_id="chat-box",
+        )  # fmt: skip
+        send = gr.Button("Send", variant="primary", scale=0, min_width=88, elem_id="chat-send")
+    return box, send
+
+
+def _settings() -> list[Any]:
+    """What Wishes has from `system` on, in its order."""
+    first = Wishes()
+    with gr.Accordion("System prompt and sampling", open=False, elem_id="chat-settings"):
+        system = gr.Textbox(first.system, label="System prompt", lines=2, placeholder="none: the model's own stands")
+        with gr.Row():
+            temperature = gr.Slider(0, 2, first.temperature, step=0.05, label="temperature (0: the likeliest token)")
+            top_p = gr.Slider(0.05, 1, first.top_p, step=0.05, label="top-p")
+        with gr.Row():
+            top_k = gr.Number(first.top_k, label="top-k (0: all)", precision=0, min_width=100)
+            seed = gr.Number(first.seed, label="seed", precision=0, min_width=100)
+            most = gr.Number(first.max_tokens, label="max tokens", precision=0, min_width=100)
+        with gr.Row():
+            slide = gr.Checkbox(first.slide, label="Let old turns slide out when the context is full")
+            watch = gr.Checkbox(first.attention, label="Show attention by page (costs a reading twice a second)")
+        with gr.Row():
+            cache = gr.Checkbox(first.cache, label="Keep the KV cache (off: each token reads the whole text again)")
+            dtype = gr.Dropdown(
+                list(CACHES), value=first.cache_dtype, label="KV cache dtype", filterable=False, min_width=100
+            )
+    return [system, temperature, top_p, top_k, seed, most, slide, watch, cache, dtype]
+
+
+def _charts(context: Context) -> list[Any]:
+    """Two charts, and the words that stand in their place before there is an answer."""
+    with gr.Column(elem_classes="sheet"):
+        live.html(panels.section("What the cache saves", "measured", "answers of this visit, as their tokens came"))
+        with gr.Row(elem_classes="cols pair"):
+            each = live.chart(context.plotly, "Time per token against context", min_width=300, elem_id="chat-each")
+            total = live.chart(context.plotly, "Time in all against tokens", min_width=300, elem_id="chat-total")
+        words = live.html(NO_STEPS, elem_id="chat-steps")
+    return [each, total, words]
+
+
+def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clear: Any) -> None:
+    jobs = context.jobs
+
+    def take_over(session: gr.Request) -> str:
+        """What answered until now draws no more."""
+        key = chat_inside.key_of(session)
+        jobs.end(key, jobs.start(key))
+        return key
+
+    def ask(session: gr.Request, text: str, talk: Talk, note: str) -> tuple[str, Talk, Talk, str]:
+        talk = chat_talk.plain(talk)
+        if text.strip():
+            take_over(session)
+            talk, note = [*talk, {"role": "user", "content": text.strip()}], ""
+        return "", chat_talk.shown(talk), talk, note
+
+    def again(session: gr.Request, talk: Talk) -> tuple[Talk, Talk, str]:
+        take_over(session)
+        talk = chat_talk.until_question(chat_talk.plain(talk))
+        return chat_talk.shown(talk), talk, ""
+
+    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> tuple[Talk, Talk, str]:
+        take_over(session)
+        at = change.index if isinstance(change.index, int) else change.index[0]
+        talk = [*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}]
+        return chat_talk.shown(talk), talk, ""
+
+    def suggested(session: gr.Request, chosen: gr.SelectData) -> tuple[Talk, Talk, str]:
+        take_over(session)
+        talk = [{"role": "user", "content": str(chosen.value["text"])}]
+        return talk, talk, ""
+
+    def stopped(session: gr.Request) -> None:
+        jobs.stop(chat_inside.key_of(session))
+
+    def cleared(session: gr.Request) -> list[Any]:
+        take_over(session)
+        return [[], "", chat_panel.head(None), chat_panel.live(None), "", None]
+
+    def stream(session: gr.Request, talk: Talk, steps: Steps, *values: Any) -> Iterator[list[Any]]:
+        yield from _stream(context, chat_inside.key_of(session), talk, steps, Wishes(*values))
+
+    asks, shows = [parts.box, parts.bot, parts.note], [parts.bot, parts.asked, parts.note]
+    asked = [
+        send.click(ask, asks, [parts.box, *shows], **form.FAST),
+        parts.box.submit(ask, asks, [parts.box, *shows], **form.FAST),
+        retry.click(again, parts.bot, shows, **form.FAST),
+        parts.bot.edit(edited, parts.bot, shows, **form.FAST),
+        parts.bot.example_select(suggested, None, shows, **form.FAST),
+    ]
+    inputs = [parts.asked, parts.steps, *parts.wishes]
+    # One that is asked while another answers takes its place.
+    streams = [e.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG) for e in asked]
+    stop.click(stopped, None, None, **form.FAST)
+    # Cancelled in the browser too: a drawing that is on its way would come after the clearing.
+    clear.click(cleared, None, parts.drawn, cancels=streams, **form.FAST)
+
+
+def _stream(context: Context, key: str, talk: Talk, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
+    """Draw an answer as it comes, as long as nothing else has taken its place. Nothing asked: nothing happens."""
+    if not talk or talk[-1]["role"] != "user":
+        return
+    cancel = context.jobs.start(key)
+    charts = _charted(steps)
+    try:
+        for drawn in chat_talk.answer(context.chats, talk, wishes, key, cancel, context.known_host):
+            if not context.jobs.owns(key, cancel):
+                return
+            if drawn.came and drawn.seen and drawn.seen.result:
+                prompt = drawn.seen.result.prompt_tokens
+                steps = chat_charts.kept(steps, wishes.backend, wishes.cache, prompt, list(drawn.came))
+                charts = _charted(steps)
+            shown = [drawn.talk, drawn.note, chat_panel.head(drawn.seen), chat_panel.live(drawn.seen), drawn.tokens]
+            yield [*shown, drawn.ended, steps, *charts]
+    finally:
+        context.jobs.end(key, cancel)
+
+
+def _charted(steps: Steps) -> list[Any]:
+    missing = [words for words in ("with the", "without the") if not any(words in name for name in steps)]
+    said = NO_STEPS if len(missing) == 2 else ONE_KIND.format(*missing) if missing else ""
+    return [live.drawn(chat_charts.per_token(steps)), live.drawn(chat_charts.in_all(steps)), said]
+
+
+TAB = Tab("Chat", 50, build)

@@ -1,0 +1,1 @@
+"""The Code tab: what the compiler made of each line."""

@@ -1,0 +1,157 @@
+"""The Code tab's comparison: the choice above beside another target, dtype or config, or beside an edit of its kernel.
+
+An edit is compiled and never run here, and changes nothing: it lasts as long as the page is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from kernels import InputError, KernelSpec, get
+from playground.engine import edits
+from playground.engine.code_messages import STAGES, CodeRequest, CodeResult
+from playground.engine.messages import EngineError, Progress
+from playground.ui import bench as form
+from playground.ui import live, panels
+from playground.ui.answer import ask
+from playground.ui.bench import FAST, Bench
+from playground.ui.context import LONG, Context
+from playground.ui.tabs.code import view
+
+SAME = "the same"
+EDITED = "edited below"
+PYTHON = "PYTHON"  # a stage here alone: the kernel's source itself
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a compilation of the tab fills, besides its own: see `offered`."""
+
+    column: gr.Column
+    dtype: gr.Dropdown
+    config: gr.Dropdown
+    kernel: gr.Dropdown
+    editor: gr.Textbox
+    compared: gr.HTML
+
+    @property
+    def outputs(self) -> list[Any]:
+        return [self.column, self.dtype, self.config, self.kernel, self.editor, self.compared]
+
+
+def build(context: Context, bench: Bench, target: gr.Dropdown, targets: list[tuple[str, str]]) -> Sheet:
+    """Lay out the sheet and wire it; `target` is the tab's own."""
+    with gr.Column(elem_classes="sheet", visible=False, elem_id="code-compare") as column:
+        note = "the choice above beside another target, dtype or config, or beside an edit"
+        live.html(panels.section("Compare", None, note))
+        with gr.Row(elem_classes="headrow"):
+            other_target = gr.Dropdown([(SAME, SAME), *targets], value=SAME, label="target", filterable=False)
+            dtype = gr.Dropdown([SAME], value=SAME, label="dtype", filterable=False)
+            config = gr.Dropdown([SAME], value=SAME, label="config", filterable=False)
+            kernel = gr.Dropdown([SAME], value=SAME, label="kernel's text", filterable=False, elem_id="compare-kernel")
+            stages = [PYTHON, *(s.upper() for s in STAGES)]
+            stage = gr.Dropdown(stages, value="PTX", label="stage", filterable=False, elem_id="compare-stage")
+            go = gr.Button("Compare", min_width=110, elem_id="compare")
+        editor = gr.Textbox(
+            "", label="the kernel's file; only its code is compiled, and nothing is run or kept", lines=16,
+            max_lines=16, visible=False, autoscroll=False, elem_id="compare-editor",
+        )  # fmt: skip
+        compared = live.html(elem_id="compared")
+    shown = gr.State(False)  # whether there is a comparison, which another stage then redraws
+
+    def compare(session: gr.Request, arch: str, *values: Any) -> Iterator[list[Any]]:
+        yield from _compare(context, session.session_hash or "", arch, values)
+
+    def again(session: gr.Request, there: bool, arch: str, *values: Any) -> Iterator[list[Any]]:
+        if there:
+            yield from _compare(context, session.session_hash or "", arch, values)
+
+    choices = [target, other_target, dtype, config, kernel, editor, stage, *bench.inputs]
+    go.click(compare, choices, [compared, shown], **LONG)
+    stage.input(again, [shown, *choices], [compared, shown], **LONG)
+    kernel.input(_edit, [kernel, editor, bench.kernel], [editor, stage], **FAST)
+    return Sheet(column, dtype, config, kernel, editor, compared)
+
+
+def offered(spec: KernelSpec, configs: list[tuple[str, str]]) -> list[Any]:
+    """Updates of `Sheet.outputs` for a kernel that has been compiled."""
+    bugs = [(f"bug: {bug.name}", bug.name) for bug in spec.bugs]
+    return [
+        gr.update(visible=True),
+        gr.update(choices=[SAME, *spec.dtypes], value=SAME),
+        gr.update(choices=[(SAME, SAME), *configs[1:]], value=SAME),
+        gr.update(choices=[(SAME, SAME), (EDITED, EDITED), *bugs], value=SAME),
+        gr.update(value="", visible=False),
+        "",
+    ]
+
+
+def hidden() -> list[Any]:
+    """Updates of `Sheet.outputs` where nothing was compiled."""
+    return [gr.update(visible=False), *[gr.update()] * 5]
+
+
+def _edit(choice: str, text: str, kernel: str) -> list[Any]:
+    """The editor, opened with the kernel's own source; what was typed stays."""
+    if choice != EDITED:
+        return [gr.update(visible=False), gr.update()]
+    return [gr.update(visible=True, value=text or edits.source_of(get(kernel))), gr.update(value=PYTHON)]
+
+
+def _compare(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """Both sides compiled, their resources in a table and one stage as a diff."""
+    cancel = context.jobs.start(f"code {session}")
+    try:
+        *others, stage = values[:6]
+        before = ask(CodeRequest, form.read(context, *values[6:]), target=arch)
+        after = _changed(before, *others)
+        if after == before:
+            said = "both sides are the same; choose another target, dtype or config, or edit the kernel"
+            yield [panels.failed(said, nothing_ran=False), False]
+            return
+        yield [panels.working(Progress(what="Compiling both")), False]
+        one, two = (_code(context, request, cancel) for request in (before, after))
+        names = names_of(one, two, str(others[3]))
+        yield [view.resources_table(one, two, names) + view.diff(one, two, stage.lower()), True]
+    except (InputError, EngineError) as error:
+        yield [panels.failed(str(error), nothing_ran=False), False]
+    finally:
+        context.jobs.end(f"code {session}", cancel)
+
+
+def _changed(asked: CodeRequest, target: str, dtype: str, config: str, kernel: str, text: str) -> CodeRequest:
+    """The other side. Raises InputError for a config that is none."""
+    changes: dict[str, Any] = {}
+    if target != SAME:
+        changes["target"] = target
+    if dtype != SAME:
+        changes["dtype"] = dtype
+    if config != SAME:
+        changes["config"] = form.links.config_from(config)
+    if kernel == EDITED and text.strip() != edits.source_of(get(asked.kernel)).strip():
+        changes["source"] = text
+    elif kernel not in (SAME, EDITED):
+        # A bug stands where nothing was chosen, and brings its own shape; the shape above is kept for both sides.
+        changes["bug"] = kernel
+    return asked.model_copy(update=changes)
+
+
+def _code(context: Context, request: CodeRequest, cancel: Any) -> CodeResult:
+    *_, result = context.engine.stream(request, cancel)
+    return result
+
+
+def names_of(before: CodeResult, after: CodeResult, kernel: str = SAME) -> tuple[str, str]:
+    """What tells the two apart, for the heads of the table."""
+
+    def parts(result: CodeResult) -> list[str]:
+        return [result.target, result.choice.dtype, result.choice.config.label]
+
+    pairs = [(a, b) for a, b in zip(parts(before), parts(after), strict=True) if a != b]
+    if kernel != SAME:
+        pairs.append(("as it is", "edited" if kernel == EDITED else f"bug: {kernel}"))
+    return ", ".join(a for a, _ in pairs) or "before", ", ".join(b for _, b in pairs) or "after"

@@ -1,0 +1,139 @@
+"""Code: what the compiler made of the kernel, for any GPU, without one; each line leads back to its Python."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from kernels import InputError, get
+from kernels.targets import TARGETS
+from playground.engine.code_messages import CodeRequest, CodeResult
+from playground.engine.inductor_messages import InductorRequest
+from playground.engine.messages import EngineError, Failure, Progress, Request
+from playground.ui import bench as form
+from playground.ui import live, panels, words
+from playground.ui.answer import ask
+from playground.ui.bench import Bench
+from playground.ui.context import LONG, Context
+from playground.ui.tabs import Loaded, Tab
+from playground.ui.tabs.code import compare, inductor
+from playground.ui.tabs.code import view as code_view
+
+GPUS = {
+    "sm_75": "T4", "sm_80": "A100", "sm_86": "RTX 3090", "sm_89": "L40S, RTX 4090", "sm_90": "H100, H200",
+    "sm_100": "B200", "sm_120": "RTX 5090", "gfx90a": "MI250X", "gfx942": "MI300X", "gfx950": "MI355X",
+    "gfx1100": "RX 7900 XTX",
+}  # fmt: skip
+EMPTY = (
+    "Not compiled yet",
+    "Press Compile: the kernel, shape, dtype and config above become code for the GPU chosen here, without that GPU.",
+)
+
+
+def build(context: Context, bench: Bench) -> Loaded:
+    targets = [(f"{arch} · {GPUS[arch]}", arch) for arch, t in TARGETS.items() if t.kind != "cpu"]
+    with gr.Column(elem_classes="answer"):
+        banner = live.html(panels.verdict("unknown", *EMPTY), elem_id="code-answer")
+    with gr.Column(elem_classes="sheet"):
+        with gr.Row(elem_classes="headrow", elem_id="code-form"):
+            head = live.html(panels.section("What the compiler made of it"))
+            target = gr.Dropdown(targets, value="sm_90", label="target", filterable=False, min_width=190)
+            go = gr.Button("Compile", variant="primary", elem_id="compile", min_width=110)
+        view = gr.HTML(
+            None, html_template='<div class="codeview" hidden></div>', js_on_load=live.script("code.js"),
+            apply_default_css=False, elem_id="code",
+        )  # fmt: skip
+    with gr.Column(elem_classes="sheet", visible=False) as looks:
+        looks_head = live.html()
+        found = live.html()
+    comparing = compare.build(context, bench, target, targets)
+    with gr.Column(elem_classes="sheet"):
+        with gr.Row(elem_classes="headrow"):
+            note = "read without a GPU; on one, its header and a few choices may differ"
+            live.html(panels.section("What torch.compile writes", "compiled", note))
+            this = gr.Button("For this kernel", size="sm", elem_id="inductor-kernel")
+            block = gr.Button("For a decoder block", size="sm", elem_id="inductor-block")
+        wrote = live.html('<p class="quiet">Inductor\'s own Triton for the same operation, beside ours.</p>')
+
+    outputs = [banner, head, view, looks, looks_head, found, *comparing.outputs]
+
+    def compile_(session: gr.Request, arch: str, *values: Any) -> Iterator[list[Any]]:
+        yield from _compile(context, session.session_hash or "", arch, values)
+
+    def inductor_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
+        yield from _inductor(context, session.session_hash or "", arch, values, block=False)
+
+    def block_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
+        yield from _inductor(context, session.session_hash or "", arch, values, block=True)
+
+    this.click(inductor_, [target, *bench.inputs], wrote, **LONG)
+    block.click(block_, [target, *bench.inputs], wrote, **LONG)
+    go.click(compile_, [target, *bench.inputs], outputs, **LONG)
+    target.input(compile_, [target, *bench.inputs], outputs, **LONG)
+    return Loaded()
+
+
+def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """One press of Compile. The old code stays until the new is there; a refusal takes it away."""
+    keep = [gr.update()] * 11
+    cancel = context.jobs.start(f"code {session}")
+    try:
+        asked = ask(CodeRequest, form.read(context, *values), target=arch)
+        yield [panels.busy(Progress(what=f"Compiling {asked.kernel} for {arch}")), *keep]
+        result = _ask(context, asked, cancel)
+        yield _drawn(context, result)
+    except (InputError, EngineError) as error:
+        hidden = gr.update(visible=False)
+        said = panels.failed(str(error), nothing_ran=False)
+        yield [said, gr.update(), None, hidden, "", "", *compare.hidden()]
+    finally:
+        context.jobs.end(f"code {session}", cancel)
+
+
+def _ask(context: Context, request: CodeRequest, cancel: threading.Event) -> CodeResult:
+    *_, result = context.engine.stream(request, cancel)
+    if not isinstance(result, CodeResult):
+        raise EngineError(Failure(kind="failed", message="the compiler gave no code; press Compile again"))
+    return result
+
+
+def _drawn(context: Context, result: CodeResult) -> list[Any]:
+    spec = get(result.choice.kernel)
+    shown = f"{result.target}, {result.choice.dtype}, {result.choice.config.label}, {words.shape(result.choice.dims)}"
+    target = TARGETS[result.target]
+    request = Request(kernel=spec.name, dims=result.choice.dims, dtype=result.choice.dtype)
+    listed = form.configs(spec, request, target)
+    found = code_view.findings(result)
+    return [
+        code_view.banner(result),
+        panels.section("What the compiler made of it", result.source, shown),
+        code_view.as_json(result) if result.launches else None,
+        gr.update(visible=bool(found)),
+        panels.section("What to look at", result.source, "found in the code; each leads to its lines"),
+        found,
+        *(compare.offered(spec, listed) if result.launches else compare.hidden()),
+    ]
+
+
+def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...], block: bool) -> Iterator[str]:
+    """Inductor's Triton for the kernel's eager function, or for a small decoder block."""
+    cancel = context.jobs.start(f"code {session}")
+    try:
+        chosen = form.read(context, *values).model_copy(update={"config": None})
+        asked = ask(InductorRequest, chosen, target=arch, block=block)
+        yield panels.working(Progress(what="Asking torch.compile for its Triton; the first time takes some seconds"))
+        *_, result = context.engine.stream(asked, cancel)
+        spec = get(chosen.kernel)
+        inputs = spec.inputs(chosen.dims, chosen.dtype or spec.dtypes[0], "meta")
+        ours = len(spec.plan(inputs, spec.default_config(inputs, TARGETS[arch]), TARGETS[arch]).launches)
+        yield inductor.inductor(result, ours)
+    except (InputError, EngineError) as error:
+        yield panels.failed(str(error), nothing_ran=False)
+    finally:
+        context.jobs.end(f"code {session}", cancel)
+
+
+TAB = Tab("Code", 40, build)

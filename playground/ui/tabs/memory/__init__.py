@@ -1,0 +1,1 @@
+"""The Memory tab: which bytes move between which levels."""
