@@ -21,6 +21,8 @@ import torch
 
 from playground.decoder.config import DecoderConfig
 
+USED, CACHED, FREE = b"ucf"
+
 
 class OutOfPages(Exception):
     """Every page is used by some sequence; nothing was changed."""
@@ -53,12 +55,14 @@ class CachedSequence:
 class PoolView:
     """The pages for the panel, each by its number.
 
-    states: a letter each, "u" used, "c" cached, "f" free; fill: tokens in each; owners: who holds each used page.
+    states: a letter each, "u" used, "c" cached, "f" free. partly: the tokens in each used or cached page that is not
+    full. holds: who holds which pages, an entry for each open sequence. shared: pages that several hold.
     """
 
     states: str
-    fill: list[int]
-    owners: dict[int, list[str]]
+    partly: dict[int, int]
+    holds: list[tuple[str, tuple[int, ...]]]
+    shared: int
 
 
 class PagePool:
@@ -72,6 +76,10 @@ class PagePool:
         # Cached pages, the longest unused first. Children always stand before their parents (see _release).
         self._cached: dict[Page, None] = {}
         self._open: dict[CachedSequence, None] = {}
+        # Kept for view(), so that it need not look at every page
+        self._states = bytearray(b"f" * pages)
+        self._cached_partly: dict[int, int] = {}
+        self._shared = 0
 
     @property
     def available(self) -> int:
@@ -164,19 +172,20 @@ class PagePool:
     def drop_cached(self) -> None:
         """Forget every page that nobody uses."""
         while self._cached:
-            self._free.append(self._evict())
+            self._set_free(self._evict())
 
     def view(self) -> PoolView:
-        """For the panel. It looks at used and cached pages alone, since it is asked for ten times a second."""
-        states, fill = bytearray(b"f" * len(self.pages)), [0] * len(self.pages)
-        owners: dict[int, list[str]] = {}
-        for page in self._cached:
-            states[page.id], fill[page.id] = ord("c"), len(page.tokens)
+        """For the panel, ten times a second, from the decoder's own thread: it looks at no page but the last ones.
+
+        A sequence's pages are full as far as its tokens go; those that follow are filled in part or not yet.
+        """
+        partly, size = dict(self._cached_partly), self.page_size
         for sequence in self._open:
-            for page in sequence.pages:
-                states[page.id], fill[page.id] = ord("u"), len(page.tokens)
-                owners.setdefault(page.id, []).append(sequence.owner)
-        return PoolView(states.decode(), fill, owners)
+            for page in sequence.pages[sequence.length // size :]:
+                if len(page.tokens) < size:
+                    partly[page.id] = len(page.tokens)
+        holds = [(sequence.owner, tuple([page.id for page in sequence.pages])) for sequence in self._open]
+        return PoolView(self._states.decode(), partly, holds, self._shared)
 
     def check(self) -> None:
         """Our own invariants, for the tests: no leak, no double use, no page that is in two places."""
@@ -187,7 +196,13 @@ class PagePool:
             for before, page in zip([None, *sequence.pages], sequence.pages, strict=False):
                 assert page.parent is before and page.space == sequence.space
                 held[page] = held.get(page, 0) + 1
+        view = self.view()
+        assert view.shared == sum(count > 1 for count in held.values())
         for page in self.pages:
+            state = "u" if page.refs else "c" if page in self._cached else "f"
+            assert view.states[page.id] == state
+            full = self.page_size if state != "f" else 0
+            assert len(page.tokens) == view.partly.get(page.id, full)
             assert page.refs == held.get(page, 0)
             assert len(page.tokens) <= self.page_size
             assert (page in self._free) + (page in self._cached) + (page.refs > 0) == 1
@@ -201,29 +216,42 @@ class PagePool:
     def _take(self, parent: Page | None, space: Hashable) -> Page:
         page = self._free.pop() if self._free else self._evict()
         page.parent, page.space, page.refs = parent, space, 1
+        self._states[page.id] = USED
         self._siblings(page).append(page)
         return page
 
     def _hold(self, page: Page) -> None:
         self._cached.pop(page, None)
+        self._cached_partly.pop(page.id, None)
         page.refs += 1
+        self._shared += page.refs == 2
+        self._states[page.id] = USED
 
     def _release(self, page: Page, forget: bool = False) -> None:
         """One holder less. Sequences let go from their end, so a child comes to rest before its parent does."""
         page.refs -= 1
+        self._shared -= page.refs == 1
         if page.refs:
             return
         if page.tokens and not (forget and not page.children):
             self._cached[page] = None
+            self._states[page.id] = CACHED
+            if len(page.tokens) < self.page_size:
+                self._cached_partly[page.id] = len(page.tokens)
         else:
             self._detach(page)
-            self._free.append(page)
+            self._set_free(page)
 
     def _evict(self) -> Page:
         page = next(iter(self._cached))
         del self._cached[page]
+        self._cached_partly.pop(page.id, None)
         self._detach(page)
         return page
+
+    def _set_free(self, page: Page) -> None:
+        self._free.append(page)
+        self._states[page.id] = FREE
 
     def _detach(self, page: Page) -> None:
         self._siblings(page).remove(page)

@@ -153,15 +153,20 @@ class KvStats(Message):
 
 
 class PageMap(Message):
-    """Every page by number. states: a letter each, "u" used, "c" cached, "f" free; fill: tokens in each.
+    """Every page by number, told briefly, since a large cache has thousands and the decoder makes this as it runs.
 
-    owners: for each used page its number, then those who hold it, as indices into `names`.
+    states: a letter each, "u" used, "c" cached, "f" free. partly: the tokens in each used or cached page that is not
+    full. names and holds: each open sequence's owner, and its pages in order; a page may be in several.
     """
 
     states: str
-    fill: tuple[int, ...]
-    owners: tuple[tuple[int, ...], ...]
+    partly: dict[int, int]
     names: tuple[str, ...]
+    holds: tuple[tuple[int, ...], ...]
+
+    def fill(self, page: int, page_size: int) -> int:
+        """The tokens in a page."""
+        return self.partly.get(page, 0 if self.states[page] == "f" else page_size)
 
 
 class ConversationStats(Message):

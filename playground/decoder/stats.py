@@ -55,7 +55,9 @@ def kv_stats(model: Model, view: PoolView, tokens: int | None = None) -> KvStats
     """Of all used pages, or of one conversation that has `tokens` in the cache."""
     config, store = model.config, model.store
     size, page_size = store.keys.element_size(), store.keys.shape[3]
-    held = sum(view.fill[page] for page in view.owners) if tokens is None else tokens
+    used = view.states.count("u")
+    missing = sum(page_size - n for page, n in view.partly.items() if view.states[page] == "u")
+    held = page_size * used - missing if tokens is None else tokens
     per_token = config.kv_bytes_per_token(size)
     return KvStats(
         layers=config.layers,
@@ -67,23 +69,21 @@ def kv_stats(model: Model, view: PoolView, tokens: int | None = None) -> KvStats
         bytes_reserved=store.nbytes,
         mha_bytes=per_token * held * config.group,
         page_size=page_size,
-        pages=len(view.fill),
-        pages_used=len(view.owners) if tokens is None else -(-held // page_size),
+        pages=len(view.states),
+        pages_used=used if tokens is None else -(-held // page_size),
         pages_cached=view.states.count("c"),
         pages_free=view.states.count("f"),
-        pages_shared=sum(len(owners) > 1 for owners in view.owners.values()),
+        pages_shared=view.shared,
         scale_bytes=scale_bytes(size),
     )
 
 
 def page_map(view: PoolView) -> PageMap:
-    names = tuple(dict.fromkeys(owner for owners in view.owners.values() for owner in owners))
-    index = {name: i for i, name in enumerate(names)}
     return PageMap(
         states=view.states,
-        fill=tuple(view.fill),
-        owners=tuple((page, *(index[o] for o in owners)) for page, owners in sorted(view.owners.items())),
-        names=names,
+        partly=view.partly,
+        names=tuple(owner for owner, _ in view.holds),
+        holds=tuple(pages for _, pages in view.holds),
     )
 
 

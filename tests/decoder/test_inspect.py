@@ -5,8 +5,9 @@ import torch
 
 from playground import native
 from playground.decoder import inspect, profile, stats
-from playground.decoder.conversation import Limits
+from playground.decoder.conversation import Conversation, Limits
 from playground.decoder.looks import ProfileRequest
+from playground.decoder.sampler import Sampling
 from playground.engine.messages import Source
 from tests.decoder import tiny
 from tests.decoder.test_batch import prompt
@@ -116,3 +117,17 @@ def test_figures_of_a_running_batch():
     assert got.bytes_per_step - got.weight_bytes == first.hold.length * 2 * 2 * 2 * 16 * 4
     assert got.map.states.count("u") == 2 and got.map.names == ("ada",)
     assert got.decode_ms > 0 and got.tokens_per_second > 0
+
+
+def test_a_report_of_a_full_batch_goes_into_a_pipe_at_once():
+    """A Linux pipe holds 64 KiB; what is longer would keep the decoder until its reader has read."""
+    batch = tiny.make_batch(max_batch=64, pages=4096, page_size=16, max_context=1024)
+    for i in range(64):
+        hold = batch.pool.open(f"someone's chat, number {i}")
+        batch.pool.grow(hold, 1024)
+        batch.pool.commit(hold, prompt(i, 1019))
+        batch._decoding.append(Conversation(i, prompt(i, 1019), 1019, Sampling(), Limits(), hold.owner, 0.0, hold=hold))
+    got = stats.chat_stats(batch, stats.Meter())
+    assert got.kv.pages_used == 4096 and got.kv.tokens == 64 * 1019
+    assert sum(got.map.fill(page, 16) for page in range(4096)) == 64 * 1019
+    assert len(got.model_dump_json()) < 2**16

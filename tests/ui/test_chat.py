@@ -45,8 +45,7 @@ def stats(owner="me", tokens=20, answer=5):
     return ChatStats(
         tokens=5, tokens_per_second=30.0, batch=1, waiting=0, decode_ms=32.0, prefill_ms=200.0, prefill_tokens=15,
         bytes_per_step=538_000_000, weight_bytes=537_000_000, kv=kv(tokens),
-        map=PageMap(states="uuucffff", fill=(16, 4, 16, 16, 0, 0, 0, 0), owners=((0, 0, 1), (1, 0), (2, 1)),
-                    names=("me", "you")),
+        map=PageMap(states="uuucffff", partly={1: 4}, names=("me", "you"), holds=((0, 1), (0, 2))),
         conversations=(mine,), table={"linear": "triton"},
     )  # fmt: skip
 

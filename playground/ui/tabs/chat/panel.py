@@ -5,9 +5,11 @@ Pure: figures in, HTML out. Whose pages others hold is not told, only that they 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
+from itertools import chain
 
 from playground.decoder.looks import ProfileResult
 from playground.decoder.messages import ChatResult, ChatStats, ConversationStats, KvStats, PageMap
@@ -124,20 +126,17 @@ def _equation(kv: KvStats, tokens: int, found: int, read: int) -> str:
 
 def page_map(pages: PageMap, kv: KvStats, seen: Seen) -> str:
     """This chat's pages first, then the others that are in use or kept; each filled as far as it is used."""
-    me = pages.names.index(seen.owner) if seen.owner in pages.names else -1
-    cells: list[tuple[int, str]] = []
-    rest: list[tuple[int, str]] = []
-    for page, *owners in pages.owners:
-        if me in owners:
-            cells.append((page, "system" if len(owners) > 1 else "you"))
-        else:
-            rest.append((page, "other"))
-    cells.sort(key=lambda cell: -pages.fill[cell[0]])  # the one that is being filled last
+    size = kv.page_size
+    holders = Counter(chain.from_iterable(pages.holds))
+    mine = {page for name, held in zip(pages.names, pages.holds, strict=True) if name == seen.owner for page in held}
+    cells = [(page, "system" if holders[page] > 1 else "you") for page in sorted(mine)]
+    cells.sort(key=lambda cell: -pages.fill(cell[0], size))  # the one that is being filled last
+    rest = [(page, "other") for page in sorted(holders.keys() - mine)]
     rest += [(page, "cached") for page, state in enumerate(pages.states) if state == "c"]
     free = [(page, "free") for page, state in enumerate(pages.states) if state == "f"]
     all_cells = [*cells, *rest, *free[:12]][:MOST_PAGES]
     top = max(seen.mass.values(), default=0.0)
-    drawn = "".join(_cell(page, kind, pages.fill[page], kv.page_size, seen.mass, top) for page, kind in all_cells)
+    drawn = "".join(_cell(page, kind, pages.fill(page, size), size, seen.mass, top) for page, kind in all_cells)
     key = "".join(
         f'<span class="pg {kind}"><span class="slot"><i style="height:100%"></i></span>{name}</span>'
         for kind, name in KINDS.items()
