@@ -74,15 +74,16 @@ def bars(eager: torch.Tensor | None, ref: torch.Tensor, dtype: torch.dtype, tf32
     eps = TF32_EPS if tf32 else torch.finfo(dtype).eps
     if eager is None or eager.shape != ref.shape:
         return Bars(BAR * eps, BAR * eps, 1.0, "eager gave no answer, so the dtype's eps alone sets the bar")
-    own = measure(eager, ref)
+    own, note = measure(eager, ref), ""
     if own.misplaced:
-        return Bars(
-            BAR * eps, BAR * eps, own.ulps, "eager's NaN or infinities differ from float64: eps alone sets the bar"
-        )
+        finite = eager.isfinite() & ref.isfinite()
+        own = measure(eager[finite], ref[finite]) if finite.any() else Errors(0.0, 0.0, 1.0)
+        note = "eager's NaN or infinities differ from float64: its other values set the bar"
     return Bars(
         min(BAR * max(own.worst, eps), HIGHEST_BAR),
         min(BAR * max(own.rms, eps if tf32 or torch.finfo(dtype).bits >= 32 else eps * ROUNDING), HIGHEST_BAR),
         own.ulps,
+        note,
     )
 
 

@@ -165,6 +165,17 @@ def test_eagers_own_error_raises_the_bar_four_times_and_never_to_half():
     assert judge.bars((ref * 3).float(), ref, torch.float32).worst == judge.HIGHEST_BAR < 0.5
 
 
+def test_eagers_finite_values_set_the_bar_where_others_are_nan_alone():
+    """As in attention of queries that may meet no key: PyTorch says NaN, float64 says 0."""
+    ref = normal(1000)
+    eager = (ref * 1.001).float()
+    eager[:10] = float("nan")
+    bar = judge.bars(eager, ref, torch.float32)
+    assert bar.worst == pytest.approx(4 * judge.measure(eager[10:], ref[10:]).worst) and "NaN" in bar.note
+    assert not judge.judge(eager, ref, bar, "float").ok
+    assert judge.bars(torch.full_like(eager, torch.nan), ref, torch.float32).worst == 4 * 2.0**-23
+
+
 def test_bar_is_the_dtypes_eps_where_eager_is_exact_or_absent():
     ref = normal(1000).float().double()
     assert judge.bars(ref.float(), ref, torch.float32).worst == 4 * 2.0**-23
