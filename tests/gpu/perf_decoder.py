@@ -3,7 +3,8 @@
     python -m tests.gpu.perf_decoder [--shape smollm2-135m | llama-1b | all] [--only decode,prefill,batch,panel,peers]
                                      [--model FOLDER] [--out FOLDER] [--seconds 540]
 
-Every line is one JSON object with what was measured; --out also writes them to decoder-DEVICE.jsonl there. Weights are
+Every line is one JSON object with what was measured; --out also adds them to <FOLDER>/<device>/decoder.jsonl, which
+the Chat tab shows on hosts without that GPU. Weights are
 random unless --model gives a checkpoint: a step reads and multiplies the same bytes whatever they hold. A part that
 fails or finds no time left says so in its line, and the next goes on. No test; nothing is judged here.
 """
@@ -11,6 +12,7 @@ fails or finds no time left says so in its line, and the next goes on. No test; 
 from __future__ import annotations
 
 import argparse
+import datetime
 import gc
 import json
 import time
@@ -21,7 +23,7 @@ from typing import TextIO
 
 import torch
 
-from playground.decoder import profile, stats
+from playground.decoder import profile, recorded, stats
 from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
 from playground.decoder.config import DecoderConfig, read_config
@@ -31,6 +33,7 @@ from playground.decoder.looks import ProfileRequest
 from playground.decoder.model import Model
 from playground.decoder.runner import Runner
 from playground.decoder.weights import LayerWeights, Weights, load_weights
+from playground.engine import host, recordings
 from playground.engine.messages import Source
 
 SHAPES = {
@@ -243,7 +246,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shape", choices=(*SHAPES, "all"), default="all")
     parser.add_argument("--model", type=Path, help="a checkpoint's folder, in place of --shape's random weights")
     parser.add_argument("--only", default=",".join(PARTS))
-    parser.add_argument("--out", type=Path, help="a folder for decoder-DEVICE.jsonl")
+    parser.add_argument("--out", type=Path, help="a folder of recordings: DEVICE/decoder.jsonl is written on")
     parser.add_argument("--seconds", type=float, default=540.0, help="no part begins after so many")
     parser.add_argument("--steps", type=int, help="of each measurement; 128, on a CPU 16")
     parser.add_argument("--device", default="cuda:0")
@@ -273,15 +276,20 @@ def main() -> None:
     if arguments.model:
         configs = {arguments.model.name: read_config(arguments.model)}
     device = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else arguments.device
-    name = f"decoder-{device.replace(' ', '-').lower()}.jsonl"
+    file = None
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-    file = (arguments.out / name).open("a") if arguments.out else None
+        path = arguments.out / recordings.slug(device) / "decoder.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
     with torch.no_grad():
         for shape, config in configs.items():
             weights = "a checkpoint's" if arguments.model else "random"
             say = Report(file, shape=shape, device=device, dtype=arguments.dtype, cache_dtype=arguments.cache_dtype)
-            say("setup", weights=weights, backend=arguments.backend, torch=torch.__version__, steps=arguments.steps)
+            say(
+                "setup", weights=weights, backend=arguments.backend, steps=arguments.steps, versions=host.versions(),
+                date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                source_hash=recorded.source_hash(),
+            )  # fmt: skip
             measure(arguments, config, say, deadline)
             gc.collect()
             torch.cuda.empty_cache()

@@ -9,6 +9,7 @@ from typing import Any
 
 import gradio as gr
 
+from playground.decoder import recorded
 from playground.decoder.messages import INTERPRETER_TOKENS
 from playground.ui import bench as form
 from playground.ui import live, panels
@@ -17,6 +18,7 @@ from playground.ui.bench import Bench
 from playground.ui.context import LONG, Context
 from playground.ui.tabs import Loaded, Tab
 from playground.ui.tabs.chat import charts as chat_charts
+from playground.ui.tabs.chat import elsewhere
 from playground.ui.tabs.chat import inside as chat_inside
 from playground.ui.tabs.chat import panel as chat_panel
 from playground.ui.tabs.chat import talk as chat_talk
@@ -108,6 +110,9 @@ def build(context: Context, bench: Bench) -> Loaded:
         )  # fmt: skip
     charts = _charts(context)
     inside = chat_inside.build(context)
+    if runs := recorded.runs(context.settings.recordings):
+        with gr.Column(elem_classes="sheet", elem_id="chat-recorded"):
+            live.html(elsewhere.sheet(runs))
     wishes = [backend, tokens_on, inside.groups, inside.keep, *rest]
     parts = Parts(bot, talk, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
     _wire(context, parts, send, stop, retry, clear)
