@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import Field
 
 from playground.decoder import fused, launches
-from playground.engine import recordings
+from playground.engine import fingerprint
+from playground.engine.fingerprint import bare
 from playground.engine.messages import Message, Source
-from playground.engine.source import bare
 
 KERNELS = (
     "embedding", "rms_norm", "add_rms_norm", "silu_mul", "rope", "kv_cache_write", "decode_attention",
@@ -52,7 +52,7 @@ class DecoderRun(Message):
 @lru_cache(maxsize=1)
 def source_hash() -> str:
     """Of every kernel of a step, and of how a step launches them."""
-    parts = [recordings.current_hash(name) for name in KERNELS]
+    parts = [fingerprint.current_hash(name) for name in KERNELS]
     parts += [bare(Path(str(module.__file__)).read_text()) for module in (fused, launches)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 
 import kernels
 from kernels.spec import Bug, Config, Edge, InputError, Inputs, KernelSpec, Launch, Target, nbytes
+from playground.engine import host, tuned
 from playground.engine.messages import Choice, ConfigChoice, Request
 
 Origin = Literal["given", "tuned", "spec"]
@@ -136,8 +137,6 @@ def choose_config(
 
 def _tuned(spec: KernelSpec, target: Target, dims: Mapping[str, int], dtype: str) -> ConfigChoice | None:
     """What won a sweep on the device at hand; none for a target that is not it, such as offline compilation's."""
-    from playground.engine import host, tuned  # they know recordings, which know this module
-
     device = torch.device("cpu" if target.kind == "cpu" else "cuda")
     if device.type == "cuda" and (not torch.cuda.is_initialized() or Target.of(device) != target):
         return None

@@ -9,7 +9,7 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from playground.engine import recordings
+from playground.engine import fingerprint, recordings
 from playground.engine.choose import Chosen
 from playground.engine.messages import Message, Source
 
@@ -73,4 +73,4 @@ def find(directory: Path, chosen: Chosen) -> tuple[DramRecording, DramBytes, boo
     if not found:
         return None
     _, recording, shape = min(found, key=lambda item: item[0])
-    return recording, shape, recording.source_hash != recordings.current_hash(chosen.spec.name)
+    return recording, shape, recording.source_hash != fingerprint.current_hash(chosen.spec.name)

@@ -19,7 +19,7 @@ HANDLERS = {
     "code": "playground.engine.code:code",
     "inductor": "playground.engine.inductor:inductor",
     "trace": "playground.engine.trace:trace",
-    "host": "playground.engine.host:host",
+    "host": "playground.engine.device:device",
 }
 
 

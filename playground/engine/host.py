@@ -1,4 +1,4 @@
-"""`host`: what the worker's device is, and how much memory it has free. It measures nothing but, on request, roofs."""
+"""What a device and this host are: names, units, caches, memory, versions. Nothing is measured here."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ import shutil
 from pathlib import Path
 
 import torch
-
-from kernels.spec import Target
-from playground.engine.job import Job
-from playground.engine.messages import HostRequest, HostResult
-
-
-def host(request: HostRequest, job: Job) -> HostResult:
-    """The handler of `host`."""
-    from playground.engine import bandwidth_curve, roofs
-
-    return HostResult(
-        kind="gpu" if job.device.type == "cuda" else "interpreter" if job.interpreted else "cpu",
-        device=name(job.device), detail=detail(job.device), arch=Target.of(job.device).arch,
-        memory_bytes=total_bytes(job.device), versions=versions(), units=units(job.device), caches=caches(job.device),
-        roofs=roofs.roofs(job) if request.roofs else None,
-        curve=bandwidth_curve.curve(job) if request.curve else None,
-    )  # fmt: skip
 
 
 @functools.cache

@@ -17,7 +17,7 @@ import torch
 
 import kernels
 from kernels.spec import InputError, KernelSpec, Target
-from playground.engine import bench, execute, host, recordings, roofs
+from playground.engine import bench, execute, fingerprint, host, recordings, roofs
 from playground.engine import compile as offline
 from playground.engine.errors import describe, is_fatal
 from playground.engine.job import Job
@@ -93,7 +93,7 @@ def opened(spec: KernelSpec, out: Path, peaks: roofs.Roofs, job: Job, force: boo
     source = execute.source(job)
     fresh = Recording(
         gpu=gpu, arch=arch, kernel=spec.name, date=source.date, versions=source.versions,
-        source_hash=recordings.source_hash(spec), roofs=peaks,
+        source_hash=fingerprint.source_hash(spec), roofs=peaks,
     )  # fmt: skip
     path = recordings.path_of(out, gpu, spec.name)
     if force or not path.exists():

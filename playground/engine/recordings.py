@@ -6,8 +6,6 @@ hash of the jit functions, plan and configs that ran. Nothing is measured here; 
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
 import math
 import re
@@ -15,16 +13,14 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any
 
 from pydantic import Field
 
-import kernels
-from kernels.spec import InputError, KernelSpec
+from kernels.spec import InputError
+from playground.engine import fingerprint
 from playground.engine.choose import Chosen
 from playground.engine.messages import BenchResult, Message, ResourcesResult, Roofs, RunResult
-from playground.engine.source import bare
 from playground.engine.sweep_messages import SweepResult
 
 DIGITS = 6  # significant ones, of every figure in a file
@@ -33,7 +29,7 @@ DIGITS = 6  # significant ones, of every figure in a file
 class Recording(Message):
     """All that is recorded of one kernel on one GPU.
 
-    source_hash: of what ran, see `source_hash`. skipped: shapes that gave no result, each with the reason.
+    source_hash: of what ran, see fingerprint.py. skipped: shapes that gave no result, each with the reason.
     """
 
     gpu: str
@@ -112,7 +108,7 @@ def find(directory: Path, chosen: Chosen) -> tuple[BenchResult, ...]:
         return ()
     found = []
     for recording in all_of(directory, chosen.spec.name):
-        stale = recording.source_hash != current_hash(chosen.spec.name)
+        stale = recording.source_hash != fingerprint.current_hash(chosen.spec.name)
         found += [(distance(b.choice.dims, chosen.dims), b, stale) for b in recording.benches]
     found = [item for item in found if item[1].choice.dtype == chosen.dtype]
     found.sort(key=lambda item: item[0])
@@ -135,7 +131,7 @@ def find_sweeps(directory: Path, chosen: Chosen) -> tuple[SweepResult, ...]:
     found = [
         sweep
         for recording in all_of(directory, chosen.spec.name)
-        if recording.source_hash == current_hash(chosen.spec.name)
+        if recording.source_hash == fingerprint.current_hash(chosen.spec.name)
         for sweep in recording.sweeps
         if sweep.choice.dtype == chosen.dtype
     ]
@@ -165,7 +161,7 @@ def check(directory: Path) -> list[str]:
         name = f"{path.parent.name}/{path.stem}"
         try:
             recording = load(path)
-            stale = recording.source_hash != current_hash(recording.kernel)
+            stale = recording.source_hash != fingerprint.current_hash(recording.kernel)
         except (ValueError, InputError) as error:
             lines.append(f"{name}: {str(error).splitlines()[0]}")
             continue
@@ -175,62 +171,3 @@ def check(directory: Path) -> list[str]:
 
 
 # What ran, as a hash
-
-
-def current_hash(kernel: str) -> str:
-    """source_hash of the project's own kernel, made once: a file that changes is another process's."""
-    return _hash_by_name(kernel)
-
-
-@lru_cache(maxsize=256)
-def _hash_by_name(kernel: str) -> str:
-    return source_hash(kernels.get(kernel))
-
-
-def source_hash(spec: KernelSpec) -> str:
-    """A hash of the kernel's jit functions, its plan and configs, all that they call, and the constants they name.
-
-    Comments, docstrings and formatting do not count, nor do the checks of inputs.
-    """
-    module = sys.modules[spec.plan.__module__]
-    waiting = [spec.plan, spec.configs, *filter(None, map(_jitted, vars(module).values()))]
-    parts: dict[str, str] = {}
-    while waiting:
-        fn = waiting.pop()
-        key = f"{fn.__module__}.{fn.__qualname__}"
-        if key in parts:
-            continue
-        parts[key] = bare(inspect.getsource(fn))
-        for name, value in _mentioned(fn):
-            inner = _jitted(value) or value
-            if inspect.isfunction(inner) and _is_ours(inner):
-                waiting.append(inner)
-            elif isinstance(value, int | float | str | tuple):
-                parts[f"{key}:{name}"] = repr(value)
-    return hashlib.sha256("\0".join(parts[key] for key in sorted(parts)).encode()).hexdigest()[:16]
-
-
-def _is_ours(fn: Any) -> bool:
-    return fn.__module__.startswith("kernels.") and fn.__module__ not in ("kernels.spec", "kernels.checks")
-
-
-def _jitted(value: Any) -> Any:
-    """The function that @triton.jit wraps, compiled or interpreted; None for all else, Triton's own library too."""
-    fn = getattr(value, "fn", None)
-    if not inspect.isfunction(fn) or not type(value).__module__.startswith("triton."):
-        return None
-    return None if fn.__module__.startswith("triton.") else fn
-
-
-def _mentioned(fn: Any) -> list[tuple[str, Any]]:
-    """The globals that a function names, and what it names of the kernels' modules among them."""
-    scope, names = fn.__globals__, _names(fn.__code__)
-    found = [(name, scope[name]) for name in names if name in scope]
-    modules = [v for _, v in found if isinstance(v, ModuleType) and v.__name__.startswith("kernels.")]
-    return found + [(name, getattr(module, name)) for module in modules for name in names if hasattr(module, name)]
-
-
-def _names(code: CodeType) -> list[str]:
-    """The names in a function's code, its lambdas and comprehensions included."""
-    inner = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)]
-    return [*code.co_names, *inner]

@@ -20,7 +20,7 @@ import triton
 from pydantic import TypeAdapter, ValidationError
 
 from kernels.spec import Inputs, KernelSpec, next_power_of_2
-from playground.engine import recordings
+from playground.engine import fingerprint
 from playground.engine.messages import ConfigChoice, Message
 from playground.settings import Settings
 
@@ -115,7 +115,7 @@ def forget(kernel: str | None = None, cache: Path | None = None) -> int:
 
 def _hash(kernel: str) -> str:
     try:
-        return recordings.current_hash(kernel)
+        return fingerprint.current_hash(kernel)
     except ValueError:  # a kernel that there is no more
         return ""
 

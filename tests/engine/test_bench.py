@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels.spec import Cost
-from playground.engine import bench, execute, host, roofs, timing
+from playground.engine import bench, device, execute, host, roofs, timing
 from playground.engine.bench import Measured
 from playground.engine.job import Job
 from playground.engine.messages import BenchRequest, BenchResult, EngineError, OutputVerdict, Roofs, Source, Times
@@ -214,8 +214,8 @@ def test_a_busy_host_is_named_beside_cpu_times(monkeypatch):
 def test_host_names_the_device_and_its_versions():
     from playground.engine.messages import HostRequest
 
-    found = host.host(HostRequest(), Job(CPU))
+    found = device.device(HostRequest(), Job(CPU))
     assert found.kind == "cpu" and found.detail.endswith("no GPU") and found.arch == "cpu" and found.roofs is None
     assert found.versions["torch"] == torch.__version__ and found.device
     assert 2**28 < host.available_bytes(CPU) < found.memory_bytes < 2**44
-    assert host.host(HostRequest(), Job(CPU, interpreted=True)).kind == "interpreter"
+    assert device.device(HostRequest(), Job(CPU, interpreted=True)).kind == "interpreter"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kernels
-from playground.engine import dram, recordings
+from playground.engine import dram, fingerprint
 from playground.engine.choose import validate
 from playground.engine.messages import Request, Source
 from tests.gpu import ncu_bytes
@@ -45,7 +45,7 @@ def find(folder, **asked):
 
 
 def test_the_nearest_shape_of_the_dtype_is_found(tmp_path):
-    saved(tmp_path, recordings.source_hash(kernels.get("softmax")))
+    saved(tmp_path, fingerprint.source_hash(kernels.get("softmax")))
     _, shape, stale = find(tmp_path, dims={"rows": 3000, "n": 4096}, dtype="bfloat16")
     assert (shape.dims["rows"], shape.moved, stale) == (4096, 4097, False)
     assert find(tmp_path, dtype="float16") is None

@@ -12,7 +12,7 @@ import types
 import pytest
 
 import kernels
-from playground.engine import choose, record, recordings
+from playground.engine import choose, fingerprint, record, recordings
 from playground.engine.messages import (
     BenchResult,
     Choice,
@@ -43,7 +43,7 @@ def benched(n: int, dtype: str = "float32", us: float = 10.0) -> BenchResult:
 
 
 def recorded(*benches: BenchResult, **fields) -> Recording:
-    fields = {"source_hash": recordings.source_hash(SPEC), "gpu": "NVIDIA H200", **fields}
+    fields = {"source_hash": fingerprint.source_hash(SPEC), "gpu": "NVIDIA H200", **fields}
     return Recording(
         arch="sm_90", kernel="vector_add", date=SOURCE.date, versions=SOURCE.versions,
         roofs=Roofs(copy_gbps=4300.0, source=SOURCE), benches=benches, **fields,
@@ -146,7 +146,7 @@ def hash_of(source: str) -> str:
     sys.modules[module.__name__] = module
     try:
         exec(compile(source, file, "exec"), module.__dict__)
-        return recordings.source_hash(dataclasses.replace(SPEC, plan=module.plan, configs=module.configs))
+        return fingerprint.source_hash(dataclasses.replace(SPEC, plan=module.plan, configs=module.configs))
     finally:
         del sys.modules[module.__name__], linecache.cache[file]
 
@@ -173,9 +173,9 @@ def test_comments_docstrings_and_formatting_do_not(find, replace):
 
 @pytest.mark.parametrize("name", list(kernels.all_kernels()))
 def test_every_kernel_has_a_hash_and_no_two_share_one(name):
-    own = recordings.current_hash(name)
+    own = fingerprint.current_hash(name)
     assert len(own) == 16
-    assert [other for other in kernels.all_kernels() if recordings.current_hash(other) == own] == [name]
+    assert [other for other in kernels.all_kernels() if fingerprint.current_hash(other) == own] == [name]
 
 
 # What is recorded

@@ -83,11 +83,11 @@ def measure_device(out: Path) -> Path:
     """Roofs of each level and a copy over sizes, as `host` gives them."""
     import torch
 
-    from playground.engine import host, recordings
+    from playground.engine import device, recordings
     from playground.engine.job import Job
     from playground.engine.messages import HostRequest
 
-    found = host.host(HostRequest(roofs=True, curve=True), Job(torch.device("cuda", 0)))
+    found = device.device(HostRequest(roofs=True, curve=True), Job(torch.device("cuda", 0)))
     path = out / recordings.slug(found.device) / "dram" / "device.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(found.model_dump_json(indent=1) + "\n")
@@ -101,7 +101,7 @@ def record(ncu: str, names: list[str], out: Path) -> int:
     import torch
 
     import kernels
-    from playground.engine import dram, execute, host, recordings
+    from playground.engine import dram, execute, fingerprint, host
     from playground.engine.job import Job
 
     job = Job(torch.device("cuda", 0))
@@ -121,7 +121,7 @@ def record(ncu: str, names: list[str], out: Path) -> int:
             print(f"{name} {dims} {spec.dtypes[0]}: {found}, the least is {least}", flush=True)
             shapes.append(dram.DramBytes(dims=dims, dtype=spec.dtypes[0], **found))
         if shapes:
-            own = recordings.source_hash(spec)
+            own = fingerprint.source_hash(spec)
             kept = dram.DramRecording(kernel=name, source_hash=own, shapes=tuple(shapes), source=source)
             print(f"wrote {dram.save(out, host.name(job.device), kept)}", flush=True)
         counted += len(shapes)
