@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.spec import InputError, Launch, Target
-from playground.engine import choose, compile, edits, findings, occupancy
+from playground.engine import choose, compile, edits, findings, occupancy, ptxas
 from playground.engine.code_messages import STAGES, CodeFinding, CodeRequest, CodeResult, CodeRow, LaunchCode
 from playground.engine.compile import Compiled
 from playground.engine.job import Job
@@ -97,7 +97,7 @@ def rows_of(built: Compiled, stage: str) -> list[Row]:
 @functools.lru_cache(maxsize=64)
 def _sass(ptx: str, fuses: bool, source_file: str) -> list[Row]:
     """Two tools and most of the time of a compilation: kept for the next time the same code is looked at."""
-    return sass_listing(ptx, lambda numbered: compile.assemble(numbered, fuses)[0], source_file)
+    return sass_listing(ptx, lambda numbered: ptxas.assemble(numbered, fuses)[0], source_file)
 
 
 def source_of(launch: Launch) -> tuple[tuple[str, ...], int]:

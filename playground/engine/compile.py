@@ -2,20 +2,16 @@
 
 The launch's arguments (meta tensors will do) go through Triton's own binder, so the code is specialised as it would
 be on the device: divisibility by 16, integers equal to 1, 32-bit pointer ranges on AMD. Registers and spills are
-those of the ptxas that Triton brings, run with -v on the PTX; shared memory is Triton's metadata; AMD's figures are
-the metadata of the assembly. Nothing is launched and nothing is timed.
+those that ptxas -v tells Triton; shared memory is Triton's metadata; AMD's figures are the metadata of the assembly.
+Nothing is launched and nothing is timed.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,7 +26,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernels.spec import InputError, Inputs, KernelSpec, Launch, Plan, Target
 from kernels.targets import TARGETS
-from playground.engine import choose, edits, host
+from playground.engine import choose, edits, host, ptxas
 from playground.engine.errors import describe
 from playground.engine.job import Job
 from playground.engine.messages import EngineError, Failure, Resources, ResourcesRequest, ResourcesResult, Source
@@ -127,18 +123,18 @@ def compile_launch(launch: Launch, target: Target) -> Compiled:
     gpu = gpu_target(target)
     backend = make_backend(gpu)
     src, options = specialised(launch, backend)
-    built = triton.compile(src, target=gpu, options=options)
+    with ptxas.listening():
+        built = triton.compile(src, target=gpu, options=options)
     # The binary's text would be its bytes; everything else is text.
     binary_stage = "cubin" if target.kind == "cuda" else "hsaco"
     stages = {name: code for name, code in built.asm.items() if isinstance(code, str) and name != "source"}
     assembly = stages["ptx" if target.kind == "cuda" else "amdgcn"]
-    fuses = bool(built.metadata.enable_fp_fusion)
-    registers, spills = ptxas_figures(assembly, fuses) if target.kind == "cuda" else amd_figures(assembly)
+    registers, spills = ptxas.figures(built) if target.kind == "cuda" else amd_figures(assembly)
     return Compiled(
         name=kernel_name(launch), stages=stages, binary=built.asm.get(binary_stage, b""), registers=registers,
         spills=spills, shared_bytes=built.metadata.shared, num_warps=built.metadata.num_warps,
         instructions=_instructions(assembly, target.kind), source_file=launch.kernel.fn.__code__.co_filename,
-        fuses=fuses,
+        fuses=bool(built.metadata.enable_fp_fusion),
     )  # fmt: skip
 
 
@@ -203,39 +199,6 @@ def resources_of(compiled: Compiled, target: Target) -> Resources:
         kernel=compiled.name, target=target.arch, registers=compiled.registers, spills=compiled.spills,
         shared_bytes=compiled.shared_bytes, num_warps=compiled.num_warps, instructions=dict(compiled.instructions),
     )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=256)
-def ptxas_figures(ptx: str, fuses: bool) -> tuple[int, int]:
-    """(registers a thread, bytes spilled a thread) by `ptxas -v`."""
-    _, log = assemble(ptx, fuses)
-    registers = re.search(r"Used (\d+) registers", log)
-    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    if not registers:
-        raise RuntimeError(f"ptxas: {log.strip().splitlines()[0] if log.strip() else 'no figures'}")
-    return int(registers[1]), int(spills[1]) if spills else 0
-
-
-def assemble(ptx: str, fuses: bool) -> tuple[bytes, str]:
-    """(cubin, what ptxas -v said), by the ptxas that Triton brings, with the flags of Triton's own call."""
-    found = re.search(r"\.target\s+sm_(\d+)(\w?)", ptx)
-    assert found, "PTX names its target"
-    tool = knobs.nvidia.ptxas_blackwell if int(found[1]) >= 100 else knobs.nvidia.ptxas
-    flags = ["-v", "-lineinfo", f"--gpu-name=sm_{found[1]}{found[2]}"]
-    if not fuses:
-        flags.append("--fmad=false")
-    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7):
-        flags.append("--regAllocOptLevel=2")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.ptx"
-        path.write_text(ptx)
-        cubin = path.with_suffix(".cubin")
-        done = subprocess.run(
-            [tool.path, *flags, str(path), "-o", str(cubin)], capture_output=True, text=True, timeout=120, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"ptxas: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else 'it failed'}")
-        return cubin.read_bytes(), done.stderr
 
 
 def amd_figures(amdgcn: str) -> tuple[int, int]:

@@ -47,6 +47,7 @@ PLACES = {
     "trace": INTERPRETER,
 }  # verbs that have a worker of their own on every host
 TIMED = ("bench",)  # verbs that take a device alone
+MOST_COMPILERS = 4  # each holds some 400 MB
 
 
 class Engine:
@@ -71,6 +72,7 @@ class Engine:
         self._gates: dict[str, Gate] = {}  # of the GPUs
         self._lanes: dict[str, Lane] = {}
         self._lock = threading.Lock()
+        self._choosing = threading.Lock()
         self._looking = threading.Lock()
         self._hosts: dict[bool, HostResult] = {}
         self._closed = False
@@ -124,6 +126,13 @@ class Engine:
     @property
     def default_device(self) -> str:
         return self.devices()[0]
+
+    @property
+    def compilers(self) -> int:
+        """How many compiler workers there may be: one for each core, started as requests come at once."""
+        from playground.engine.host import cpu_cores
+
+        return min(MOST_COMPILERS, cpu_cores())
 
     def host(self, roofs: bool = False) -> HostResult:
         """The default device, asked once. `roofs`: with what it reaches, which takes seconds to measure."""
@@ -198,8 +207,10 @@ class Engine:
         try:
             if request.target is not None:
                 sweep.target_named(request.target)  # a mistake is told before a worker is started
-            host = self.host()
-            here = Target.named(host.arch if host.arch in TARGETS else "sm_90" if host.kind == "gpu" else "cpu")
+            here = Target.named("cpu")
+            if request.timed:
+                host = self.host()
+                here = Target.named(host.arch if host.arch in TARGETS else "sm_90" if host.kind == "gpu" else "cpu")
             yield from sweep.sweep(self, request, chosen, here, cancel)
         except InputError as e:
             raise EngineError(Failure(kind="input", message=str(e), argument=e.argument)) from None
@@ -226,8 +237,8 @@ class Engine:
     def _on(
         self, device: str, request: AnyRequest, cancel: threading.Event | None
     ) -> Generator[Progress, None, Done | Failed]:
-        lane, ticket = self._lane(device), self._ticket(request)
-        lane.submit(ticket)
+        ticket = self._ticket(request)
+        lane = self._submit(device, ticket)
         try:
             while True:
                 if cancel is not None and cancel.is_set() and not ticket.stop.is_set():
@@ -278,14 +289,23 @@ class Engine:
 
     # Workers
 
-    def _lane(self, device: str) -> Lane:
+    def _submit(self, device: str, ticket: Ticket) -> Lane:
+        """Into the device's lane; of the compilers' into the first that is idle, else the one with the fewest before."""
+        with self._choosing:
+            lanes = (self._lane(device, i) for i in range(self.compilers if device == COMPILER else 1))
+            lane = min(lanes, key=lambda lane: lane.load)
+            lane.submit(ticket)
+        return lane
+
+    def _lane(self, device: str, number: int = 0) -> Lane:
+        name = f"{device} {number + 1}" if number else device
         with self._lock:
-            if device not in self._lanes:
+            if name not in self._lanes:
                 start = functools.partial(Worker, device, self._handlers, environment(device, self.settings))
-                self._lanes[device] = Lane(device, start, self._gate(device), self._grace)
+                self._lanes[name] = Lane(device, start, self._gate(device), self._grace)
                 if self._closed:
-                    self._lanes[device].close()
-            return self._lanes[device]
+                    self._lanes[name].close()
+            return self._lanes[name]
 
     def gate(self, device: str) -> Gate:
         """Who may use a device: whatever works on it enters here, so that a timing is alone."""

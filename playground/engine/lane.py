@@ -116,6 +116,12 @@ class Lane:
         self._closed = False
         self._ids = 0
 
+    @property
+    def load(self) -> int:
+        """Requests in it, the running one too."""
+        with self._changed:
+            return len(self._waiting) + (self._running is not None)
+
     def submit(self, ticket: Ticket) -> None:
         """Put a request at the end of the queue."""
         with self._changed:

@@ -27,6 +27,8 @@ SHAPES = 5
 class Here:
     """The handlers themselves, in this process: what a sweep needs of the engine."""
 
+    compilers = 1
+
     def __init__(self, job: Job):
         self._job = job
 

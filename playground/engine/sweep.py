@@ -2,6 +2,7 @@
 
 It runs in the page's process and asks the engine config by config, so that one that crashes or hangs costs its
 worker and not the sweep, others may have the device in between, and whatever was found is kept when it is stopped.
+Every config is compiled before the first is timed: compilers work side by side, and a timing wants the CPU alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,11 +33,14 @@ from playground.engine.messages import (
 from playground.engine.sweep_messages import ConfigResult, SweepRequest, SweepResult
 
 STOPS = ("cancelled",)  # failures that end the sweep; any other ends its config alone
+POLL_SECONDS = 0.05  # how soon a stop is seen while every compiler is at work
 
 
 class Door(Protocol):
-    """What a sweep needs of the engine."""
+    """What a sweep needs of the engine. compilers: how many requests it compiles at once."""
 
+    @property
+    def compilers(self) -> int: ...
     def run(self, request: BenchRequest | ResourcesRequest, cancel: threading.Event | None = None): ...
     def recorded_sweeps(self, request: SweepRequest) -> tuple[SweepResult, ...]: ...
 
@@ -59,14 +64,18 @@ class _State:
 def sweep(
     door: Door, request: SweepRequest, chosen: Chosen, here: Target, cancel: threading.Event | None = None
 ) -> Iterator[Progress | SweepResult]:
-    """Yields the sweep as it grows, and it whole at the end. Raises InputError, and EngineError when stopped."""
+    """Yields the sweep as it grows, and it whole at the end. Raises InputError, and EngineError when stopped.
+
+    here: the device that times; where nothing is timed it says nothing.
+    """
     configs = listed(request, chosen, here)
     state = _started(request, chosen, configs, here)
     _beside(door, request, state)
-    for i, config in enumerate(configs):
-        yield Progress(what=f"Trying {config.label}", done=i, total=len(configs), unit="configs")
-        state.configs[i] = _try(door, request, config, state, state.configs[i], cancel)
-        yield _result(state, done=i + 1 == len(configs))
+    if request.target is not None:
+        yield from _compile_all(door, request, state, cancel)
+    if request.timed:
+        yield from _time_all(door, request, state, cancel)
+    yield _result(state, done=True)
 
 
 def listed(request: SweepRequest, chosen: Chosen, here: Target) -> list[ConfigChoice]:
@@ -126,19 +135,55 @@ def _beside(door: Door, request: SweepRequest, state: _State) -> None:
     state.recorded_note = recorded.recorded_note
 
 
-def _try(
-    door: Door, request: SweepRequest, config: ConfigChoice, state: _State, known: ConfigResult,
-    cancel: threading.Event | None,
-) -> ConfigResult:  # fmt: skip
-    base = request.model_dump(exclude={"verb", "configs", "target", "timed", "config", "baselines"})
-    found: dict = {"tried": True}
-    if request.target is not None:
-        ask = ResourcesRequest(**base, config=config, target=request.target)
-        found |= _resources(_asked(door, ask, cancel), request.target, state)
-    if request.timed:
-        ask_bench = BenchRequest(**base, config=config, baselines=(), quick=True, alone=True)
-        found |= _times(_asked(door, ask_bench, cancel), state)
-    return known.model_copy(update=found)
+def _compile_all(
+    door: Door, request: SweepRequest, state: _State, cancel: threading.Event | None
+) -> Iterator[Progress | SweepResult]:
+    """Compile every config for the target, as many at once as there are compilers; whichever is done first comes first."""
+    assert request.target is not None
+    over = threading.Event()  # besides `cancel`, which is the caller's: closing this generator ends what runs, too
+    pool = ThreadPoolExecutor(door.compilers, thread_name_prefix="sweep")
+    try:
+        waiting: dict[Future, int] = {}
+        for i, known in enumerate(state.configs):
+            ask = ResourcesRequest(**_base(request), config=known.config, target=request.target)
+            waiting[pool.submit(_asked, door, ask, over)] = i
+        while waiting:
+            done = len(state.configs) - len(waiting)
+            yield Progress(what=f"Compiling for {request.target}", done=done, total=len(state.configs), unit="configs")
+            for future in _next(waiting, over, cancel):
+                i = waiting.pop(future)
+                found = _resources(future.result(), request.target, state)
+                state.configs[i] = state.configs[i].model_copy(update={"tried": not request.timed, **found})
+            yield _result(state, done=False)
+    finally:
+        over.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _next(waiting: Iterable[Future], over: threading.Event, cancel: threading.Event | None) -> set[Future]:
+    """Those that are done, once one is; a stop is passed on meanwhile, and makes them fail."""
+    while True:
+        if cancel is not None and cancel.is_set():
+            over.set()
+        if done := wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
+            return done
+
+
+def _time_all(
+    door: Door, request: SweepRequest, state: _State, cancel: threading.Event | None
+) -> Iterator[Progress | SweepResult]:
+    """Judge and time every config here, one after another."""
+    for i, known in enumerate(state.configs):
+        yield Progress(what=f"Trying {known.config.label}", done=i, total=len(state.configs), unit="configs")
+        ask = BenchRequest(**_base(request), config=known.config, baselines=(), quick=True, alone=True)
+        found = _times(_asked(door, ask, cancel), state)
+        state.configs[i] = known.model_copy(update={"tried": True, **found})
+        yield _result(state, done=False)
+
+
+def _base(request: SweepRequest) -> dict:
+    """What every config's request takes over."""
+    return request.model_dump(exclude={"verb", "configs", "target", "timed", "config", "baselines"})
 
 
 def _asked(door: Door, request: BenchRequest | ResourcesRequest, cancel: threading.Event | None):

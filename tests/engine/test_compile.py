@@ -105,6 +105,23 @@ def test_registers_and_spills_are_those_of_ptxas(kernel, dims, arch, config):
     assert static == 0  # Triton's shared memory is all dynamic: ptxas does not see it, the next test does
 
 
+def test_ptxas_runs_once_and_makes_what_triton_would(tmp_path, monkeypatch):
+    launch, target = launch_of("softmax", {"rows": 64, "n": 3000}, "sm_90")
+    source, options = offline.specialised(launch, make_backend(offline.gpu_target(target)))
+    ran = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **named: ran.append(args[0]) or run(*args, **named))
+    monkeypatch.setattr(knobs.cache, "dir", str(tmp_path / "plain"))
+    own = triton.compile(source, target=offline.gpu_target(target), options=options)
+    found = offline.compile_launch(launch, target)  # what a launch has left in the cache: ptxas is asked once more
+    monkeypatch.setattr(knobs.cache, "dir", str(tmp_path / "fresh"))
+    ran.clear()
+    built = offline.compile_launch(launch, target)
+    assert [call[0] for call in ran] == [knobs.nvidia.ptxas.path]
+    assert built.binary == own.asm["cubin"] and built == found
+    assert offline.compile_launch(launch, target) == built and len(ran) == 1  # its cache has the figures, too
+
+
 @pytest.mark.parametrize("kernel, arch", [("add_rms_norm", "sm_90"), ("matmul", "sm_80"), ("softmax", "gfx942")])
 def test_shared_memory_is_tritons_own_metadata(kernel, arch):
     launch, target = launch_of(kernel, kernels.get(kernel).presets["prefill"], arch)

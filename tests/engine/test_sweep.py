@@ -27,6 +27,8 @@ HERE = Source(kind="measured", device="a test", date="2026-01-01")
 class Door:
     """Answers by the number of warps: `us` has the time, or why there is none."""
 
+    compilers = 2
+
     def __init__(self, us, recorded=()):
         self.us, self.recorded, self.asked = us, recorded, []
 
@@ -119,6 +121,60 @@ def test_offline_nothing_is_timed():
     last = results(door, 1, 2, timed=False, target="gfx942")[-1]
     assert not any(isinstance(request, BenchRequest) for request in door.asked)
     assert [c.registers for c in last.configs] == [8, 16] and last.best is None
+
+
+class Compiling(Door):
+    """Compiles as `how` says, which is given the event that stops it."""
+
+    def __init__(self, how):
+        super().__init__({})
+        self.how = how
+
+    def run(self, request, cancel=None):
+        self.how(cancel)
+        return super().run(request, cancel)
+
+
+def offline(door, *warps, cancel=None):
+    request = SweepRequest(kernel="vector_add", dims={"n": 4096}, configs=configs(*warps), timed=False)
+    return sweep.sweep(door, request, choose.validate(request), Target.named("cpu"), cancel)
+
+
+def test_as_many_configs_are_compiled_at_once_as_there_are_compilers():
+    together = threading.Barrier(2)
+    *_, last = offline(Compiling(lambda cancel: together.wait(10)), 1, 2, 4, 8)
+    assert last.done and [c.registers for c in last.configs] == [8, 16, 32, 64]
+
+
+def waits_to_be_stopped(cancel):
+    assert cancel.wait(10)
+    raise EngineError(Failure(kind="cancelled", message="stopped"))
+
+
+def test_a_stop_reaches_the_compilers():
+    cancel = threading.Event()
+    threading.Timer(0.2, cancel.set).start()
+    with pytest.raises(EngineError, match="stopped"):
+        list(offline(Compiling(waits_to_be_stopped), 1, 2, 4, cancel=cancel))
+
+
+def test_a_sweep_that_nobody_reads_on_stops_its_compilers():
+    """One answers, the other would run for ever; the caller's own event stays unset, since others may use it."""
+    cancel, seen = threading.Event(), iter((lambda stop: None, *[waits_to_be_stopped] * 9))
+    rows = offline(Compiling(lambda stop: next(seen)(stop)), 1, 2, cancel=cancel)
+    first = next(row for row in rows if isinstance(row, SweepResult))
+    assert sum(c.tried for c in first.configs) == 1
+    rows.close()
+    assert not cancel.is_set()
+    assert not any(thread.name.startswith("sweep") for thread in threading.enumerate())
+
+
+def test_every_config_is_compiled_before_one_is_timed():
+    door = Door({1: 4.0, 2: 5.0})
+    seen = results(door, 1, 2)
+    assert [isinstance(request, BenchRequest) for request in door.asked] == [False, False, True, True]
+    compiled = next(r for r in seen if all(c.registers for c in r.configs))
+    assert not any(c.tried for c in compiled.configs) and seen[-1].done and all(c.tried for c in seen[-1].configs)
 
 
 def test_every_config_of_target_and_host_is_listed_once():

@@ -134,6 +134,16 @@ def test_the_compiler_works_beside_the_cpu(engine):
     assert overlap(*map(span, results))
 
 
+@pytest.mark.parametrize("compilers", [1, 2])
+def test_as_many_compile_at_once_as_there_are_cores(engine, monkeypatch, compilers):
+    monkeypatch.setattr("playground.engine.host.cpu_cores", lambda: compilers)
+    with ThreadPoolExecutor(3) as people:
+        results = list(people.map(engine.run, [pause(300, ResourcesRequest)] * 3))
+    spans = sorted(map(span, results))
+    assert overlap(*spans[:2]) == (compilers == 2)
+    assert spans[2][0] >= min(end for _, end in spans[:2])  # the third waits for the first that is free
+
+
 def test_a_timing_shares_the_cpu_with_nothing(engine):
     engine.run(pause(1, ResourcesRequest))
     timing = Person(engine, pause(400, BenchRequest))

@@ -12,7 +12,7 @@ from playground.engine.compile import resources
 from playground.engine.job import Job
 from playground.engine.messages import EngineError, Failure, ResourcesRequest
 from playground.settings import Settings
-from playground.ui import api
+from playground.ui.api import endpoints
 from playground.ui.context import Context
 
 JOB = Job(torch.device("cpu"))
@@ -20,6 +20,8 @@ JOB = Job(torch.device("cpu"))
 
 class Door:
     """Compiles in this process."""
+
+    compilers = 1
 
     def run(self, request, cancel=None):
         return resources(request, JOB) if isinstance(request, ResourcesRequest) else code(request, JOB)
@@ -35,7 +37,7 @@ class Door:
 @pytest.fixture(scope="module")
 def functions():
     with gr.Blocks() as demo:
-        api.add(Context(Door(), Settings()))
+        endpoints.add(Context(Door(), Settings()))
     return {fn.api_name: fn.fn for fn in demo.fns.values()}
 
 
