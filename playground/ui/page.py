@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import gradio as gr
@@ -10,9 +9,8 @@ import gradio as gr
 from kernels import get
 from playground.engine.messages import EngineError, HostResult
 from playground.ui import bench as form
-from playground.ui import live, panels, theme
+from playground.ui import live, panels
 from playground.ui.api import endpoints
-from playground.ui.assets import Assets
 from playground.ui.context import LONG, PRIVATE, Context
 from playground.ui.links import first_choice, restore
 from playground.ui.tabs import all_tabs
@@ -21,7 +19,7 @@ FIRST = "add_rms_norm"  # the kernel of a first visit
 
 
 def build(context: Context) -> gr.Blocks:
-    """The page as Gradio Blocks; its head goes to launch with `head`."""
+    """The page as Gradio Blocks; document.py completes its HTML."""
     start = first_choice(get(FIRST if FIRST in context.specs else next(iter(context.specs))))
     with gr.Blocks(
         title="Triton Playground", fill_width=True, analytics_enabled=False, delete_cache=(3600, 3600)
@@ -75,14 +73,3 @@ def mode(host: HostResult) -> str:
     if host.kind == "interpreter":
         return "Interpreting here; times are recorded on a GPU"
     return "Native on this CPU; GPU figures are recorded"
-
-
-def head(context_dims: dict[str, list[str]], assets: Assets) -> str:
-    """The head of the document: tokens, styles and the page's script. Nothing in it comes from another host."""
-    fonts = {"Hyperlegible": assets.url("next.woff2"), "Hyperlegible Mono": assets.url("mono.woff2")}
-    preload = "".join(
-        f'<link rel="preload" href="{url}" as="font" type="font/woff2" crossorigin>' for url in fonts.values()
-    )
-    style = theme.css(fonts) + "".join(path.read_text() for path in sorted(live.ASSETS.glob("*.css"), reverse=True))
-    data = json.dumps(context_dims).replace("<", "\\u003c")
-    return f"{preload}<style>{style}</style><script>window.tpDims = {data};\n{live.script('page.js')}</script>"

@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from kernels import all_kernels
 from playground.settings import Settings, is_loopback
-from playground.ui import live, page, theme
+from playground.ui import document, frontend, live, page, theme
 from playground.ui.answer import Engine
 from playground.ui.api import openai
 from playground.ui.assets import FOLDER, Assets
@@ -40,7 +40,7 @@ OPEN = (
     "/gradio_api/mcp", "/gradio_api/startup-events", "/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/app_id",
     "/gradio_api/openapi.json", FOLDER, openai.PREFIX,
 )  # fmt: skip
-KEPT = ("/assets/", "/static/", "/svelte/", FOLDER)
+KEPT = ("/assets/", "/static/", "/svelte/", "/theme.css", FOLDER)
 HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin"))
 HARMLESS = {name.decode(): value.decode() for name, value in HEADERS}
 REMEDY = "behind a proxy or under another name, start it with PLAYGROUND_EDIT=off."
@@ -48,7 +48,7 @@ FOR_EVER = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class Harden:
-    """ASGI middleware: closes routes, adds headers, serves our own hashed files and `completions`, OpenAI's API.
+    """ASGI middleware: closes routes, adds headers, serves the files in `assets` and `completions`, OpenAI's API.
 
     alone: only pages of this machine may ask, and by a name of this machine. Where kernels may be edited, whoever can
     ask can run Python; another site's page could, through a name of its own that it lets point here.
@@ -76,7 +76,7 @@ class Harden:
                 message["headers"] = [*_without_cache(message.get("headers", []), kept), *HEADERS, *kept]
             await send(message)
 
-        if path.startswith(FOLDER):
+        if path.startswith(FOLDER) or path in self.assets.by_url:
             await self._file(path, scope)(scope, receive, with_headers)
         elif path.startswith(openai.PREFIX):
             await self.completions(scope, receive, with_headers)
@@ -124,10 +124,13 @@ def _stop(signum: int, frame: Any) -> None:
 
 def serve(engine: Engine, settings: Settings) -> gr.Blocks:
     """Start the server and return at once."""
-    assets = Assets(settings.root_path)
-    context = Context(engine, settings, assets.url("plotly.min.js"))
-    harden = Middleware(Harden, assets=assets, completions=openai.app(context), alone=settings.edits)
+    own = Assets(settings.root_path)
+    context = Context(engine, settings, own.url("plotly.min.js"))
     demo = page.build(context)
+    assets = Assets(settings.root_path, frontend.files({block.get_block_name() for block in demo.blocks.values()}))
+    harden = Middleware(Harden, assets=assets, completions=openai.app(context), alone=settings.edits)
+    dims = {name: [d.name for d in spec.dims] for name, spec in all_kernels().items()}
+    completed = Middleware(document.Document, first=document.first(dims, assets), last=document.last(assets))
     demo.queue(max_size=400, default_concurrency_limit=4, api_open=False)
     demo.launch(
         server_name=settings.host,
@@ -147,9 +150,8 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
         mcp_server=True,
         footer_links=[],
         theme=theme.gradio_theme(),
-        head=page.head({name: [d.name for d in spec.dims] for name, spec in all_kernels().items()}, assets),
         favicon_path=live.ASSETS / "favicon.svg",
-        app_kwargs={"middleware": [harden]},
+        app_kwargs={"middleware": [harden, completed]},
     )
     context.warm()  # after the page answers: a worker's start takes a core for seconds
     print(f"Triton Playground serves on http://{settings.host}:{settings.port}{settings.root_path}", flush=True)

@@ -13,7 +13,8 @@ import urllib.request
 import pytest
 
 from playground.settings import ROOT, Settings
-from playground.ui import server
+from playground.ui import frontend, server
+from playground.ui.assets import Assets
 from tests.ui.fake_engine import FakeEngine
 
 
@@ -64,6 +65,25 @@ def test_the_page_names_no_other_host(base):
     loaded = re.findall(r'(?:src|href)="(https?://[^"]+)"', html) + re.findall(r"url\('(https?://[^']+)'\)", html)
     assert [url for url in loaded if not url.startswith(base)] == []
     assert "fonts.googleapis" not in html and "cdnjs" not in html
+
+
+def test_the_page_comes_compressed_with_our_head_in_it(base):
+    _, headers, body = fetch(base + "/", accept_encoding="gzip")
+    html = gzip.decompress(body).decode()
+    assert headers["content-encoding"] == "gzip" and len(body) < 80_000
+    assert html == fetch(base + "/")[2].decode()
+    top = html[: html.index("window.gradio_config")]
+    assert 'as="font"' in top and "window.tpDims" in top and top.count("modulepreload") > 20
+    assert html.index("--paper: #F2F5F7") < html.index("</head>")
+
+
+def test_a_build_of_gradio_that_looks_different_is_left_to_its_own_loader(tmp_path, monkeypatch):
+    monkeypatch.setattr(frontend, "BUILD", tmp_path)
+    for document, names in (("<script src='./main.js'>", []), ('<script type="module" src="./assets/a.js">', ["a.js"])):
+        (tmp_path / "index.html").write_text(document)
+        (tmp_path / "assets").mkdir(exist_ok=True)
+        (tmp_path / "assets" / "a.js").write_text("import('./b.js'),chatbot:{}")
+        assert frontend.files(["html", "chatbot"]) == names
 
 
 def test_our_files_are_hashed_and_kept(base):
@@ -131,7 +151,7 @@ def test_a_page_without_edits_is_served_under_any_name():
     async def app(scope, receive, send):
         seen.append(scope["path"])
 
-    closed = server.Harden(app, None, None, alone=dataclasses.replace(Settings(), edit="off").edits)
+    closed = server.Harden(app, Assets(), None, alone=dataclasses.replace(Settings(), edit="off").edits)
     asyncio.run(closed({"type": "http", "path": "/", "headers": [(b"host", b"play.example")]}, None, None))
     assert seen == ["/"]
 
