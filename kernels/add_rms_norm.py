@@ -186,6 +186,12 @@ def _liger():
     return lambda x, residual, weight, eps: Fused.apply(x, residual, weight, eps, 0.0, "llama", False)
 
 
+def _quack():
+    import quack
+
+    return lambda x, residual, weight, eps: quack.rmsnorm(x, weight, residual=residual, eps=eps, prenorm=True)
+
+
 def _every_second_column(inputs):
     for name in ("x", "residual"):
         inputs[name] = inputs[name].repeat_interleave(2, dim=-1)[..., ::2]
@@ -235,7 +241,10 @@ SPEC = KernelSpec(
     cost=cost,
     sweep_dim="rows",
     shrinks="rows",
-    baselines=(Baseline("Liger", _liger, "pip install liger-kernel"),),
+    baselines=(
+        Baseline("Liger", _liger, "pip install liger-kernel"),
+        Baseline("quack", _quack, "pip install quack-kernels"),
+    ),
     edges=(
         Edge("One row", "rows=1: a grid of one program", {"rows": 1, "n": 4096}),
         Edge("Width 1", "n=1: a reduction over one element", {"rows": 5, "n": 1}),

@@ -41,15 +41,24 @@ def flex():
     masks = {}
 
     def run(q, k, v, causal=True, scale=None, window=None, softcap=None):
-        key = (q.shape[2], k.shape[2], q.device)
-        offset = k.shape[2] - q.shape[2]
-        if causal and key not in masks:
-            masks[key] = create_block_mask(
-                lambda b, h, i, j: j <= i + offset, None, None, q.shape[2], k.shape[2], device=q.device
-            )
-        return compiled(q, k, v, block_mask=masks[key] if causal else None, scale=scale, enable_gqa=True)
+        key = (q.shape[2], k.shape[2], causal, window, q.device)
+        if key not in masks:
+            seen = _seen(k.shape[2] - q.shape[2], causal, window)
+            mask = create_block_mask(seen, None, None, *key[:2], device=q.device) if seen else None
+            masks[key] = mask
+        capped = None if softcap is None else lambda score, *place: softcap * torch.tanh(score / softcap)
+        return compiled(q, k, v, score_mod=capped, block_mask=masks[key], scale=scale, enable_gqa=True)
 
     return run
+
+
+def _seen(offset, causal, window):
+    """Which key j a query i meets, as FlexAttention asks it; None where it meets all."""
+    if window is None:
+        return (lambda b, h, i, j: j <= i + offset) if causal else None
+    if causal:
+        return lambda b, h, i, j: (j <= i + offset) & (j > i + offset - window)
+    return lambda b, h, i, j: (j > i + offset - window) & (j < i + offset + window)
 
 
 def flash_attn():

@@ -159,6 +159,12 @@ def _flag_gems():
     return lambda x, weight, bias, eps: flag_gems.layer_norm(x, list(x.shape[-1:]), weight, bias, eps)[0]
 
 
+def _unsloth():
+    from unsloth.kernels.layernorm import Fast_Layernorm
+
+    return lambda x, weight, bias, eps: Fast_Layernorm.apply(x, weight, bias, eps)
+
+
 def _far_from_zero(inputs):
     # mean(x^2) - mean(x)^2 would subtract 1,000,001 - 1,000,000 with seven digits.
     return {**inputs, "x": inputs["x"] + 1000}
@@ -216,6 +222,7 @@ SPEC = KernelSpec(
     baselines=(
         Baseline("Liger", _liger, "pip install liger-kernel"),
         Baseline("FlagGems", _flag_gems, "pip install flag-gems"),
+        Baseline("Unsloth", _unsloth, "pip install unsloth"),
     ),
     edges=(
         Edge("Three columns", "n=3: a quarter of the lanes are masked", {"rows": 4, "n": 3}),

@@ -153,7 +153,29 @@ def _liger():
 def _flag_gems():
     import flag_gems
 
-    return lambda x, weight, eps, offset: flag_gems.rms_norm(x, list(x.shape[-1:]), weight, eps)
+    def run(x, weight, eps, offset):
+        if offset:
+            raise ValueError(f"FlagGems adds no offset to the weight, and offset is {offset}")
+        return flag_gems.rms_norm(x, list(x.shape[-1:]), weight, eps)
+
+    return run
+
+
+def _unsloth():
+    from unsloth.kernels.rms_layernorm import Fast_RMS_Layernorm
+
+    def run(x, weight, eps, offset):
+        if offset not in (0, 1):
+            raise ValueError(f"Unsloth adds 0 or 1 to the weight, and offset is {offset}")
+        return Fast_RMS_Layernorm.apply(x, weight, eps, bool(offset))
+
+    return run
+
+
+def _quack():
+    import quack
+
+    return lambda x, weight, eps, offset: quack.rmsnorm(x, weight, eps=eps, weight_offset=float(offset))
 
 
 def _gemma(inputs):
@@ -214,6 +236,8 @@ SPEC = KernelSpec(
     baselines=(
         Baseline("Liger", _liger, "pip install liger-kernel"),
         Baseline("FlagGems", _flag_gems, "pip install flag-gems"),
+        Baseline("Unsloth", _unsloth, "pip install unsloth"),
+        Baseline("quack", _quack, "pip install quack-kernels"),
     ),
     edges=(
         Edge("Gemma's offset", "1 + 0.0039 is 1 in bfloat16", {"rows": 4, "n": 1000}, _gemma),

@@ -128,6 +128,12 @@ def _liger():
     return lambda gate, up: LigerSiLUMulFunction.apply(gate, up)
 
 
+def _unsloth():
+    from unsloth.kernels.swiglu import swiglu_fg_kernel
+
+    return lambda gate, up: swiglu_fg_kernel(*(x.reshape(1, -1, x.shape[-1]) for x in (gate, up))).view(gate.shape)
+
+
 def _flag_gems():
     import flag_gems
 
@@ -188,6 +194,7 @@ SPEC = KernelSpec(
     baselines=(
         Baseline("Liger", _liger, "pip install liger-kernel"),
         Baseline("FlagGems", _flag_gems, "pip install flag-gems"),
+        Baseline("Unsloth", _unsloth, "pip install unsloth"),
     ),
     edges=(
         Edge("One element", "rows=1, n=1: a block with one live lane", {"rows": 1, "n": 1}),

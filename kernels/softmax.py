@@ -275,6 +275,12 @@ def _liger():
     return lambda x: LigerSoftmaxFunction.apply(x)
 
 
+def _quack():
+    import quack
+
+    return lambda x: quack.softmax(x)
+
+
 def _flag_gems():
     import flag_gems
 
@@ -342,6 +348,7 @@ SPEC = KernelSpec(
     baselines=(
         Baseline("Liger", _liger, "pip install liger-kernel"),
         Baseline("FlagGems", _flag_gems, "pip install flag-gems"),
+        Baseline("quack", _quack, "pip install quack-kernels"),
     ),
     edges=(
         Edge("One column", "n=1: every answer is 1", {"rows": 5, "n": 1}),

@@ -143,7 +143,7 @@ def test_a_planted_bug_gets_no_time():
     assert result.providers["eager"].us is not None
 
 
-def test_an_answer_that_goes_wrong_while_it_is_timed_gets_no_time(monkeypatch):
+def test_case_25_an_answer_that_goes_wrong_while_it_is_timed_gets_no_time(monkeypatch):
     """As in llm.c#852: right at first, wrong after the benchmark."""
     plans = []
     honest = execute.guarded

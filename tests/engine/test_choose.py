@@ -42,7 +42,7 @@ def test_each_refusal_names_the_argument_and_the_remedy():
         ({"kernel": "soft_max"}, "kernel", "softmax"),
         ({"edge": "Nothing"}, "edge", "choose One row"),
         ({"bug": "Nothing"}, "bug", "choose Forgotten mask"),
-        ({"baselines": ("cudnn",)}, "baselines", "choose eager, torch.compile or Liger"),
+        ({"baselines": ("cudnn",)}, "baselines", "choose eager, torch.compile, Liger or quack"),
         ({"seed": -1}, "seed", "set seed to 0"),
         ({"seed": 2**64}, "seed", "set seed to 0"),
     ):

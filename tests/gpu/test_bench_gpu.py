@@ -57,7 +57,7 @@ def test_product_roofs_stand_in_the_order_of_their_precision():
     assert 0.7 < peaks["float16"] / peaks["bfloat16"] < 1.4
 
 
-def test_cold_is_slower_than_warm_where_l2_holds_the_data():
+def test_case_24_cold_is_slower_than_warm_where_l2_holds_the_data():
     # 3 * 8 MiB lie in any L2 of 40 MB or more.
     own = timed("vector_add", "float32", n=2**21).providers["triton"]
     assert own.ok and own.cold_us.p50 > 1.15 * own.warm_us.p50
@@ -68,7 +68,7 @@ def test_cold_and_warm_agree_where_nothing_stays_in_l2():
     assert own.ok and 0.9 < own.cold_us.p50 / own.warm_us.p50 < 1.15
 
 
-def test_graph_replay_is_shorter_than_a_call_with_its_launch():
+def test_case_24_graph_replay_is_shorter_than_a_call_with_its_launch():
     result = timed("vector_add", "float32", n=2**14)
     for name in ("triton", "eager"):
         provider = result.providers[name]
@@ -108,7 +108,7 @@ def test_gpu_time_of_a_known_wait_is_that_wait():
     assert 1.9 < two / one < 2.1
 
 
-def test_an_answer_that_goes_wrong_during_the_benchmark_gets_no_time(monkeypatch):
+def test_case_25_an_answer_that_goes_wrong_during_the_benchmark_gets_no_time(monkeypatch):
     """A kernel whose output is spoiled after its first launches, as llm.c#852 saw: right at first, wrong after."""
     honest, plans = execute.guarded, []
     monkeypatch.setattr(execute, "guarded", lambda plan, inputs: plans.append(honest(plan, inputs)) or plans[-1])
