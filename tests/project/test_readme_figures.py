@@ -1,0 +1,52 @@
+"""The GPU figures in README.md are those of the recordings, digit for digit, and of kernels that passed."""
+
+import pytest
+
+import kernels
+from playground.decoder import recorded
+from playground.engine import choose, recordings
+from playground.engine.messages import RunRequest
+from playground.settings import Settings
+from playground.ui import words
+from tests.project.documents import text
+
+HERE = Settings().recordings
+ROWS = (
+    ("softmax", "float32", {"rows": 4096, "n": 32768}),
+    ("add_rms_norm", "bfloat16", {"rows": 16384, "n": 8192}),
+    ("silu_mul", "bfloat16", {"rows": 8192, "n": 28672}),
+    ("matmul", "bfloat16", {"m": 4096, "n": 4096, "k": 4096}),
+    ("decode_attention", "bfloat16", kernels.get("decode_attention").presets["prefill"]),
+)
+
+
+def cell(provider) -> str:
+    return f"{words.digits(provider.us.p50)} µs"
+
+
+@pytest.mark.parametrize("name, dtype, dims", ROWS, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_row_for_each_kernel_shown(name, dtype, dims):
+    found = recordings.find(HERE, choose.validate(RunRequest(kernel=name, dims=dict(dims), dtype=dtype)))[0]
+    assert dict(found.choice.dims) == dict(dims) and found.ok and not found.stale
+    own = found.providers["triton"]
+    assert own.ok and own.share_of_peak is not None
+    peers = {n: p for n, p in found.providers.items() if n not in ("triton", "eager", "torch.compile") and p.us}
+    best = min(peers, key=lambda n: peers[n].us.p50) if peers else None
+    row = (
+        f"| `{name}` {words.shape(dims)}, {dtype} | **{cell(own)}** | {words.percent(own.share_of_peak)} % | "
+        f"{cell(found.providers['eager'])} | {cell(found.providers['torch.compile'])} | "
+        f"{f'{best} {cell(peers[best])}' if best else '–'} |"
+    )
+    assert row in text("README.md"), row
+
+
+def test_the_decoders_sentence():
+    runs = {(run.shape, bool(run.peers)): run for run in recorded.runs(HERE)}
+    alone, beside, large = runs["smollm2-135m", False], runs["smollm2-135m", True], runs["llama-1b", False]
+    said = (
+        f"SmolLM2-135M answers at {words.digits(alone.tokens_per_second)} tokens a second in one conversation and "
+        f"{words.digits(alone.batches[64])} in 64, a Llama of 1B at {words.digits(large.tokens_per_second)} and "
+        f"{words.digits(large.batches[64])}; transformers' eager decoding, beside it in one run, at "
+        f"{words.digits(beside.peers['eager'])}."
+    )
+    assert said in " ".join(text("README.md").split()), said
