@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import itertools
 import json
 import math
@@ -34,6 +35,7 @@ import triton
 import kernels
 from kernels.attention_peers import sdpa
 from kernels.spec import Target
+from playground.engine import fingerprint
 from tests.gpu.perf import COLD_BYTES, burst_us, copy_gbps, replay_us
 
 Inputs = dict[str, Any]
@@ -114,8 +116,8 @@ def gluon_case(causal: bool, aim: str) -> Case:
 
 HEADS = {"kv_heads": 8, "head_dim": 128}
 CASES = [
-    attention_case(False, "0.82 of cuDNN"), attention_case(True, "0.86 of cuDNN"),
-    gluon_case(False, "0.90 of cuDNN"), gluon_case(True, "0.90 of cuDNN"),
+    attention_case(False, "0.82 of cuDNN, full"), attention_case(True, "0.86 of cuDNN, causal"),
+    gluon_case(False, "0.90 of cuDNN, full"), gluon_case(True, "0.90 of cuDNN, causal"),
     Case("linear", {"m": 1, "n": 4096, "k": 4096}, "9.6 us, 9.0 with PDL"),
     Case("linear", {"m": 1, "n": 14_336, "k": 4096}, "97 % of copy"),
     sample_case(64, 50, "19 us"), sample_case(1, 50, "7.5 us"),
@@ -239,7 +241,8 @@ def run_case(case: Case, copy: float, given: argparse.Namespace) -> list[dict[st
         said = "" if error is None else f"error {error:.1e}"
         print(f"  {us:9.2f} us {figure}  {said:14s} {label}{'  *** WRONG' * wrong}", flush=True)
         rows.append({"kernel": case.kernel, "dims": case.dims, "dtype": case.dtype, "aim": case.aim, "label": label,
-                     "us": us, "share_of_copy": share, "tflops": tflops, "error": error})  # fmt: skip
+                     "us": us, "share_of_copy": share, "tflops": tflops, "error": error,
+                     "source_hash": fingerprint.current_hash(case.kernel)})  # fmt: skip
     return rows
 
 
@@ -306,7 +309,8 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()} torch {torch.__version__} triton {triton.__version__} copy {copy:.0f} GB/s")
     out = given.out or (os.environ.get("OUT") and str(Path(os.environ["OUT"]) / "perf_inference.jsonl"))
     about = {"device": torch.cuda.get_device_name(), "copy_gbps": copy, "torch": torch.__version__,
-             "triton": triton.__version__}  # fmt: skip
+             "triton": triton.__version__,
+             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}  # fmt: skip
     with torch.no_grad():
         for case in cases:
             if time.monotonic() - began > given.seconds:

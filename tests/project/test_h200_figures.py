@@ -1,4 +1,7 @@
-"""The GPU figures in README.md are those of the recordings, digit for digit, and of kernels that passed."""
+"""The figures in docs/h200.md are those of the recordings, digit for digit, and of kernels that passed."""
+
+import json
+import re
 
 import pytest
 
@@ -37,7 +40,7 @@ def test_a_row_for_each_kernel_shown(name, dtype, dims):
         f"{cell(found.providers['eager'])} | {cell(found.providers['torch.compile'])} | "
         f"{f'{best} {cell(peers[best])}' if best else '–'} |"
     )
-    assert row in text("README.md"), row
+    assert row in text("docs/h200.md"), row
 
 
 def test_the_decoders_sentence():
@@ -49,4 +52,25 @@ def test_the_decoders_sentence():
         f"{words.digits(large.batches[64])}; transformers' eager decoding, beside it in one run, at "
         f"{words.digits(beside.peers['eager'])}."
     )
-    assert said in " ".join(text("README.md").split()), said
+    assert said in " ".join(text("docs/h200.md").split()), said
+
+
+def test_attentions_shares_of_cudnn():
+    lines = (HERE / "nvidia-h200" / "peers.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+
+    def share(kernel: str, kind: str, label: str = "") -> str:
+        run = [r for r in rows if r["kernel"] == kernel and r["aim"].endswith(kind)]
+        cudnn = next(r["us"] for r in run if r["label"] == "[SDPA cuDNN]")
+        ours = min(r["us"] for r in run if r["label"] == label or (not label and not r["label"].startswith("[")))
+        return f"{cudnn / ours:.2f}"
+
+    said = " ".join(text("docs/h200.md").split())
+    for begin, kernel, label in (
+        ("`attention` reaches", "attention", ""),
+        ("written by hand for Hopper,", "gluon_attention", ""),
+        ("FlexAttention reaches", "attention", "[FlexAttention]"),
+        ("FlashAttention-2", "attention", "[SDPA FLASH]"),
+    ):
+        full, causal = share(kernel, "full", label), share(kernel, "causal", label)
+        assert re.search(rf"{begin} {full}( of its speed)? \(causal {causal}\)", said), (begin, full, causal)
