@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,6 +31,19 @@ def test_a_worker_killed_in_the_middle_of_a_kernel(engine):
     assert e.value.failure.kind == "crashed"
     assert "SIGKILL" in e.value.failure.message
     assert engine.run(RunRequest(kernel="vector_add", dims={"n": 1000}, device="interpreter")).ok
+
+
+def test_ten_people_at_once_get_each_their_own_right_answer(engine):
+    asked = [
+        RunRequest(kernel=kernel, dims={"rows": 3 + i, "n": 1000 + 7 * i}, dtype="float32", seed=i)
+        for i, kernel in enumerate(("softmax", "silu_mul", "add_rms_norm", "rms_norm", "layer_norm") * 2)
+    ]
+    with ThreadPoolExecutor(len(asked)) as people:
+        given = list(people.map(engine.run, asked))
+    for request, result in zip(asked, given, strict=True):
+        assert result.ok and all(verdict.ok for verdict in result.outputs.values())
+        assert (result.choice.kernel, result.choice.seed) == (request.kernel, request.seed)
+        assert dict(result.choice.dims) == dict(request.dims)
 
 
 @pytest.mark.slow
