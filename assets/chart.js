@@ -1,41 +1,35 @@
-// A chart that owns its drawing: Plotly.js comes once, when the first chart is drawn, and each new figure is laid over
-// the old one, so that a chart which grows point by point neither flickers nor leaks. props.source is Plotly's address.
+// A chart that owns its drawing: each new figure is laid over the old one, so that a chart which grows point by point
+// neither flickers nor leaks. props.source is Plotly's address; page.js fetches it, once.
 const plot = element.querySelector('.plot');
-window.tpPlotly ??= {ready: null};
+tp.plotlyAt = props.source;
+let drawn = false, wide = 0;
 
-function library() {
-  tpPlotly.ready ??= new Promise((resolve, reject) => {
-    const script = document.createElement('script');
-    script.src = props.source;
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = reject;
-    document.head.append(script);
-  });
-  return tpPlotly.ready;
-}
-
-// What is pressed here ends in charts: Plotly comes while the work is done.
-window.tpPlotly.comes ??= addEventListener('click', e => {
-  if (e.target.closest?.('#run, #trace, #tune-start')) library();
-}, true) ?? true;
-
-let drawn = false;
-async function draw() {
+// Charts are drawn one after another, and the browser paints in between: the first is seen before the last is drawn.
+function draw() {
   if (!props.value) {
-    if (drawn) window.Plotly.purge(plot);
+    if (drawn) Plotly.purge(plot);
     drawn = false;
     plot.style.height = '';
     return;
   }
-  const fig = JSON.parse(props.value);
+  const value = props.value, fig = JSON.parse(value), lay = () => laid(value, fig);
   plot.style.height = fig.layout.height + 'px';
-  const Plotly = await library();
-  await document.fonts.ready;  // labels are measured once; a late font would cut them
-  if (!plot.isConnected) return;
-  await Plotly.react(plot, fig.data, fig.layout, {displayModeBar: false, responsive: false, scrollZoom: false});
-  drawn = true;
+  tp.turn = tp.turn.then(lay, lay);
 }
 
-new ResizeObserver(() => { if (drawn && plot.offsetWidth) Plotly.Plots.resize(plot); }).observe(element);
+async function laid(value, fig) {
+  await tp.plotly();
+  await document.fonts.ready;  // labels are measured once; a late font would cut them
+  if (!plot.isConnected || props.value !== value) return;
+  await Plotly.react(plot, fig.data, fig.layout, {displayModeBar: false, responsive: false, scrollZoom: false});
+  drawn = true;
+  wide = plot.offsetWidth;
+  await new Promise(painted => setTimeout(painted));
+}
+
+new ResizeObserver(() => {
+  const now = plot.offsetWidth;  // 0 while its tab is hidden
+  if (drawn && now && now !== wide) { wide = now; Plotly.Plots.resize(plot); }
+}).observe(element);
 watch('value', draw);
 draw();

@@ -83,9 +83,10 @@ function draw() {
     if (!s) { v.now.textContent = 'Nothing moves.'; return; }
     const share = done ? 1 : Math.min(1, (clock - s.start) / (s.us || 1e-9));
     const [from, to] = s.verb === 'compute' ? ['registers', 'registers'] : s.verb === 'store' ? ['registers', s.level] : [s.level, 'registers'];
-    const mid = b => v.bands[b].offsetTop + v.bands[b].offsetHeight / 2;
+    // Measured once for each size: reading places between writes would lay the page out anew at each frame.
+    v.mid ??= Object.fromEntries(Object.entries(v.bands).map(([k, b]) => [k, b.offsetTop + b.offsetHeight / 2]));
     const ease = share * share * (3 - 2 * share);
-    v.tile.style.transform = `translate(-50%, -50%) translateY(${mid(from) + (mid(to) - mid(from)) * ease}px)`;
+    v.tile.style.transform = `translate(-50%, -50%) translateY(${v.mid[from] + (v.mid[to] - v.mid[from]) * ease}px)`;
     v.tile.dataset.name = s.verb === 'compute' ? 'arithmetic' : s.tensor;
     v.el.classList.toggle('done', done);
     for (const [k, b] of Object.entries(v.bands)) b.classList.toggle('hot', !done && (k === from || k === to));
@@ -117,6 +118,6 @@ function set(on) {
   last = performance.now();
   requestAnimationFrame(tick);
 }
-new ResizeObserver(draw).observe(root);
+new ResizeObserver(() => { for (const v of views) v.mid = null; draw(); }).observe(root);
 watch('value', build);
 build();

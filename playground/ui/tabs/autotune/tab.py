@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +14,15 @@ from kernels.targets import TARGETS
 from playground.engine.messages import ConfigChoice, EngineError, Progress, Request
 from playground.engine.sweep_messages import SweepRequest, SweepResult
 from playground.ui import bench as form
-from playground.ui import live, panels, sweep, words
+from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import FAST, Bench
 from playground.ui.context import LONG, Context
 from playground.ui.tabs import Loaded, Tab
 from playground.ui.tabs.autotune import charts as tune_charts
+from playground.ui.tabs.autotune import moves, winners
 from playground.ui.tabs.autotune import view as show
-from playground.ui.tabs.autotune import winners
+from playground.ui.tabs.autotune.moves import session_of
 from playground.ui.tabs.code.tab import GPUS
 
 MOST = 64  # configs of a person's own ranges
@@ -90,28 +90,24 @@ def build(context: Context, bench: Bench) -> Loaded:
             with gr.Row(elem_classes="exports"):
                 keep = gr.Button("Use the winner here", size="sm", elem_id="tune-keep")
                 exports = [gr.Button(name, size="sm") for name in ("triton.Config list", "CSV", "JSON")]
-    with gr.Column(elem_classes="sheet"):
-        with gr.Row(elem_classes="headrow"):
-            live.html(panels.section("How the winner moves", None, "the same sweep at several sizes, on this device"))
-            over = gr.Button("Sweep over sizes", size="sm", elem_id="tune-over")
-        moves = live.html('<p class="quiet">Not swept over sizes yet.</p>', elem_id="tune-moves")
+    moves.build(context, bench)
     kept = winners.build(context, bench)
     state = gr.State(None)
     parts = Parts(
         state, banner, body, measure, across, down, grid, lines_head, lines, spread_head, spread, table, start, stop
     )
     _wire(context, bench, parts, target, ranges)
-    _wire_extras(context, bench, parts, exports, over, moves)
+    _wire_extras(parts, exports)
     keep.click(lambda result: winners.keep(context, result), parts.state, [said, kept], **FAST)
     return Loaded(later_outputs=[said, kept], later=lambda *values: ["", winners.listed(context)])
 
 
 def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ranges: gr.Textbox) -> None:
     def run(request: gr.Request, arch: str, text: str, *values: Any) -> Iterator[list[Any]]:
-        yield from _run(context, _session(request), arch, text, values)
+        yield from _run(context, session_of(request), arch, text, values)
 
     def stop(request: gr.Request) -> None:
-        context.jobs.stop(_session(request))
+        context.jobs.stop(session_of(request))
 
     def redraw(result: SweepResult | None, measure: str, across: str, down: str) -> list[Any]:
         return ["", "", None, "", None] if result is None else _pictures(result, measure, across, down)
@@ -125,24 +121,13 @@ def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ran
         choice.input(redraw, choices, pictures, **FAST)
 
 
-def _session(request: gr.Request) -> str:
-    return f"tune {request.session_hash or ''}"
-
-
-def _wire_extras(
-    context: Context, bench: Bench, parts: Parts, exports: list[gr.Button], over: gr.Button, moves: gr.HTML
-) -> None:
+def _wire_extras(parts: Parts, exports: list[gr.Button]) -> None:
     kinds = (("py", show.triton_configs), ("csv", show.as_csv), ("json", show.as_json))
     for button, (kind, write) in zip(exports, kinds, strict=True):
         file = gr.JSON(visible=False)
         made = button.click(lambda r, kind=kind, write=write: _file(r, kind, write(r)) if r else None,
                             parts.state, file, **FAST)  # fmt: skip
         made.then(None, file, None, js=SAVE, api_visibility="private")
-
-    def moving(request: gr.Request, *values: Any) -> Iterator[list[Any]]:
-        yield from _over(context, _session(request), values)
-
-    over.click(moving, bench.inputs, [moves, over, parts.stop], **LONG)
 
 
 def _file(result: SweepResult, kind: str, text: str) -> dict[str, str]:
@@ -279,49 +264,6 @@ def _table(result: SweepResult) -> str:
     places += [f"recorded: {words.place(result.recorded)}"] if result.recorded else []
     places += [f"compiled for {result.target}"] if result.compiled else []
     return panels.section("Every config", None, "; ".join((on, *places))) + show.table(result)
-
-
-# Over sizes
-
-
-def _over(context: Context, session: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
-    """The sweep at several sizes of the dim that the kernel sweeps, timed on this device."""
-
-    def shows(html: str, working: bool) -> list[Any]:
-        return [html, gr.update(interactive=not working), gr.update(visible=working)]
-
-    cancel = context.jobs.start(session)
-    points: list[SweepResult] = []
-    picture = ""
-    try:
-        asked = form.read(context, *values)
-        spec = get(asked.kernel)
-        sizes = sweep.sizes(spec, asked, context.host())[-5:]
-        for i, size in enumerate(sizes):
-            what = f"Sweeping {spec.sweep_dim} = {size:,}"
-            yield shows(picture + panels.working(Progress(what=what, done=i, total=len(sizes))), True)
-            point = _point(context, asked, spec.sweep_dim, size, cancel)
-            points += [point] if point.best is not None else []
-            picture = _moves(points, spec.sweep_dim)
-        yield shows(picture or panels.failed("no config has a time at any size; look at Every config", False), False)
-    except (InputError, EngineError) as error:
-        yield shows(picture or panels.failed(str(error), nothing_ran=False), False)
-    finally:
-        context.jobs.end(session, cancel)
-
-
-def _point(context: Context, asked: Request, dim: str, size: int, cancel: threading.Event) -> SweepResult:
-    request = ask(SweepRequest, asked, dims={**asked.dims, dim: size}, target=None, config=None)
-    *_, result = context.engine.sweep(request, cancel)
-    return result
-
-
-def _moves(points: list[SweepResult], dim: str) -> str:
-    if not points:
-        return ""
-    source = points[0].source
-    mark = f"<p>{panels.badge(source)} {panels.text(words.place(source))}</p>" if source else ""
-    return mark + show.winner_map(points, dim)
 
 
 TAB = Tab("Autotune", 30, build)

@@ -248,35 +248,6 @@ def _whole(n: int | None) -> str:
     return "" if n is None else f"{n:,}"
 
 
-# The winner over sizes
-
-
-def winner_map(points: Sequence[SweepResult], dim: str) -> str:
-    """Configs down, sizes across: each time as a multiple of that size's best, so that the winner's move shows."""
-    labels = list(dict.fromkeys(c.config.label for p in points for c in p.configs if c.ok and c.us))
-    head = "".join(f"<th scope=col>{p.choice.dims[dim]:,}</th>" for p in points)
-
-    def cell(p: SweepResult, label: str) -> str:
-        timed = {c.config.label: c.us.p50 for c in p.configs if c.ok and c.us}
-        if label not in timed:
-            return '<td class="none"></td>'
-        times = timed[label] / min(timed.values())
-        heat = STEPS[max(0, 5 - int(4 * math.log2(times)))]
-        star = '<b class="star">best</b>' if times == 1 else ""
-        return (
-            f'<td class="{"best" if star else ""}" style="--heat:{heat}%" data-hot="{int(heat > 50)}" '
-            f'title="{words.text(timed[label], words.MICROSECONDS)}">{words.digits(times)}×{star}</td>'
-        )
-
-    rows = "".join(f"<tr><th scope=row>{escape(x)}</th>{''.join(cell(p, x) for p in points)}</tr>" for x in labels)
-    return (
-        f'<div class="heat" tabindex="0" role="region" aria-label="Winner over {escape(dim)}"><table><caption>time '
-        f"over that of the size's best; 1× wins</caption><thead>"
-        f'<tr><th class="corner">{escape(dim)} →</th>{head}</tr>'
-        f"</thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
 # Exports
 
 
