@@ -290,7 +290,7 @@ class Engine:
     # Workers
 
     def _submit(self, device: str, ticket: Ticket) -> Lane:
-        """Into the device's lane; of the compilers' into the first that is idle, else the one with the fewest before."""
+        """Into the device's lane; of the compilers' into the first that is idle, else that with the fewest."""
         with self._choosing:
             lanes = (self._lane(device, i) for i in range(self.compilers if device == COMPILER else 1))
             lane = min(lanes, key=lambda lane: lane.load)

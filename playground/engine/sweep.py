@@ -138,7 +138,7 @@ def _beside(door: Door, request: SweepRequest, state: _State) -> None:
 def _compile_all(
     door: Door, request: SweepRequest, state: _State, cancel: threading.Event | None
 ) -> Iterator[Progress | SweepResult]:
-    """Compile every config for the target, as many at once as there are compilers; whichever is done first comes first."""
+    """Compile every config for the target, as many at once as there are compilers; who is done first comes first."""
     assert request.target is not None
     over = threading.Event()  # besides `cancel`, which is the caller's: closing this generator ends what runs, too
     pool = ThreadPoolExecutor(door.compilers, thread_name_prefix="sweep")
