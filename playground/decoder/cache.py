@@ -14,14 +14,17 @@ What holds at any time: a used page's parent is used; nothing is written to a pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from playground.decoder.config import DecoderConfig
 
 USED, CACHED, FREE = b"ucf"
+ALIGN = 64  # bytes of a cache line
 
 
 class OutOfPages(Exception):
@@ -270,6 +273,19 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
     return min(len(a), len(b))
 
 
+def _zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros that on a CPU take memory, and the time to get it, only as pages come to be written.
+
+    torch.zeros writes them all: seconds for a cache of gigabytes of which most stays empty.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + ALIGN, np.uint8)  # calloc: the system's own zeros
+    begin = -memory.ctypes.data % ALIGN
+    return torch.from_numpy(memory[begin : begin + size]).view(dtype).view(shape)
+
+
 class KVStore:
     """Keys and values of every layer: [layers, pages, kv_heads, page_size, head_dim].
 
@@ -278,13 +294,13 @@ class KVStore:
 
     def __init__(self, config: DecoderConfig, pages: int, page_size: int, dtype: torch.dtype, device: torch.device):
         shape = (config.layers, pages, config.kv_heads, page_size, config.head_dim)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys = _zeros(shape, dtype, device)
+        self.values = _zeros(shape, dtype, device)
         self.key_scales: torch.Tensor | None = None
         self.value_scales: torch.Tensor | None = None
         if dtype.itemsize == 1:
-            self.key_scales = torch.zeros(shape[:-1], dtype=torch.float32, device=device)
-            self.value_scales = torch.zeros(shape[:-1], dtype=torch.float32, device=device)
+            self.key_scales = _zeros(shape[:-1], torch.float32, device)
+            self.value_scales = _zeros(shape[:-1], torch.float32, device)
 
     @property
     def tensors(self) -> list[torch.Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -93,14 +93,25 @@ class _Checkpoint:
         return tensor
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch copies a matrix by all of its threads and waits for the last; beside other work that takes far longer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def load_weights(folder: Path, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> Weights:
     """Every tensor of the model in `dtype` on `device`. Raises ModelError that names what is missing or misshapen."""
-    with ExitStack() as stack:
+    with ExitStack() as stack, _one_thread():
         get = _Checkpoint(folder, stack)
         pages = HugePages()
 
-        def put(tensor: torch.Tensor) -> torch.Tensor:
-            return pages.place(tensor.to(device=device, dtype=dtype))
+        def put(*parts: torch.Tensor) -> torch.Tensor:
+            return pages.place(*(part.to(device) for part in parts), dtype=dtype)
 
         embedding = put(get("model.embed_tokens.weight", config.vocab_size, config.hidden))
         tied = config.tied or "lm_head.weight" not in get
@@ -117,17 +128,14 @@ def _layer(get: _Checkpoint, prefix: str, config: DecoderConfig, put: Any) -> La
     hidden, ffn = config.hidden, config.ffn
     rows = {"q": q_rows, "k": kv_rows, "v": kv_rows}
     attn, mlp = prefix + "self_attn.", prefix + "mlp."
-    qkv = torch.cat([get(f"{attn}{x}_proj.weight", n, hidden) for x, n in rows.items()])
-    gate_up = torch.cat([get(f"{mlp}{x}_proj.weight", ffn, hidden) for x in ("gate", "up")])
-    qkv_bias = torch.cat([get(f"{attn}{x}_proj.bias", n) for x, n in rows.items()]) if config.qkv_bias else None
     return LayerWeights(
         attn_norm=put(get(prefix + "input_layernorm.weight", hidden)),
-        qkv=put(qkv),
+        qkv=put(*(get(f"{attn}{x}_proj.weight", n, hidden) for x, n in rows.items())),
         o=put(get(attn + "o_proj.weight", hidden, q_rows)),
         ffn_norm=put(get(prefix + "post_attention_layernorm.weight", hidden)),
-        gate_up=put(gate_up),
+        gate_up=put(*(get(f"{mlp}{x}_proj.weight", ffn, hidden) for x in ("gate", "up"))),
         down=put(get(mlp + "down_proj.weight", hidden, ffn)),
-        qkv_bias=None if qkv_bias is None else put(qkv_bias),
+        qkv_bias=put(*(get(f"{attn}{x}_proj.bias", n) for x, n in rows.items())) if config.qkv_bias else None,
         o_bias=put(get(attn + "o_proj.bias", hidden)) if config.o_bias else None,
         q_norm=put(get(attn + "q_norm.weight", config.head_dim)) if config.qk_norm else None,
         k_norm=put(get(attn + "k_norm.weight", config.head_dim)) if config.qk_norm else None,

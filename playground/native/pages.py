@@ -9,6 +9,7 @@ are and nothing else changes.
 
 from __future__ import annotations
 
+import math
 import mmap
 from pathlib import Path
 
@@ -36,12 +37,22 @@ class HugePages:
         self._chunk: torch.Tensor = torch.empty(0, dtype=torch.uint8)
         self._used = 0
 
-    def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A contiguous copy of a CPU tensor; anything else as it is."""
-        if not self._wanted or not tensor.is_cpu or not tensor.numel():
-            return tensor
-        out = self._take(tensor.nbytes).view(tensor.dtype).view(tensor.shape)
-        return out.copy_(tensor)
+    def place(self, *parts: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A contiguous copy of CPU tensors, one behind the other along their first dimension, in `dtype`.
+
+        Where there are no huge pages, and on a GPU, one tensor that is as it should be stays where it is.
+        """
+        dtype = dtype or parts[0].dtype
+        rows = [len(part) for part in parts]
+        shape = (sum(rows), *parts[0].shape[1:])
+        size = math.prod(shape) * dtype.itemsize
+        if not self._wanted or not parts[0].is_cpu or not size:
+            return (torch.cat(parts) if len(parts) > 1 else parts[0]).to(dtype)
+        out = self._take(size).view(dtype).view(shape)
+        # Each goes straight to its place: joined elsewhere first, a matrix would be written twice.
+        for target, part in zip(out.split(rows), parts, strict=True):
+            target.copy_(part)
+        return out
 
     def _take(self, size: int) -> torch.Tensor:
         if self._used + size > self._chunk.numel():

@@ -33,6 +33,14 @@ def test_tensors_that_share_a_chunk_do_not_overlap(dtype):
         assert other.data_ptr() % 64 == 0 or not pages.are_available()
 
 
+@pytest.mark.parametrize("huge", [True, False])
+def test_parts_are_joined_in_the_dtype_wanted(monkeypatch, huge):
+    monkeypatch.setattr(pages, "are_available", lambda: huge)
+    parts = [torch.randn(rows, 6) for rows in (3, 1, 7)]
+    placed = pages.HugePages().place(*parts, dtype=torch.bfloat16)
+    assert torch.equal(placed, torch.cat(parts).bfloat16()) and placed.is_contiguous()
+
+
 def test_a_transposed_tensor_becomes_contiguous_and_an_empty_one_stays():
     holder = pages.HugePages()
     turned = torch.randn(30, 20).t()
