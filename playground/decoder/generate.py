@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from playground.decoder import fetch, launches, stats
+from playground.decoder import fetch, interpreted, launches, stats
 from playground.decoder.answer import Answer
 from playground.decoder.batch import Batch
 from playground.decoder.cache import KVStore, PagePool
@@ -34,7 +34,7 @@ from playground.decoder.runner import Runner
 from playground.decoder.sampler import Sampling
 from playground.decoder.tokenizer import ChatTokenizer
 from playground.decoder.weights import load_weights
-from playground.engine import execute, interpreter
+from playground.engine import execute
 from playground.engine.job import Job
 from playground.engine.messages import Source
 
@@ -250,7 +250,7 @@ def _settled(setup: Setup) -> Setup:
 def _wake(setup: Setup) -> None:
     """Make the process ready to launch kernels on CPU tensors, where that is what it will do."""
     if launches.INTERPRETED:
-        interpreter.patch_once()
+        interpreted.wake()
     elif setup.device == "cpu" and setup.backend != "torch":
         from playground import native
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from playground.decoder import fused, launches, sampler
+from playground.decoder import fused, interpreted, launches, sampler
 
 Inputs = Mapping[str, Any]
 Buffers = Mapping[str, torch.Tensor]
@@ -264,7 +264,7 @@ OPS: dict[str, Op] = {
             "attention",
             _like("q"),
             _decode_attention,
-            launches.by_spec("decode_attention"),
+            interpreted.decode_attention if launches.INTERPRETED else launches.by_spec("decode_attention"),
             capturable=False,
         ),
         Op(

@@ -6,8 +6,12 @@ import threading
 import time
 
 import pytest
+import torch
 
-from playground.decoder import generate
+import kernels
+from kernels.spec import Draw
+from kernels.targets import Target
+from playground.decoder import generate, interpreted
 from playground.decoder.client import Chats
 from playground.decoder.messages import (
     INTERPRETER_NOTE,
@@ -169,3 +173,13 @@ def test_a_model_that_is_not_there_is_one_clear_line(engine):
         list(Chats(engine, "./no-such-model").stream(question()))
     assert caught.value.failure.kind == "unavailable"
     assert "no-such-model" in str(caught.value)
+
+
+def test_the_interpreter_takes_all_keys_of_a_head_as_one_block():
+    """It pays for every operation of every turn of a loop, however wide the operation."""
+    given = kernels.get("decode_attention").make_inputs(
+        {"seqs": 1, "context": 512, "page_size": 16, "kv_heads": 3, "group": 3, "head_dim": 64},
+        Draw(torch.float32, torch.device("meta")),
+    )
+    (launch,) = interpreted.decode_attention(given, Target.named("cpu")).launches
+    assert launch.grid == (3,) and launch.config.meta["BLOCK_N"] == launch.config.meta["SPLIT_KV"] == 512
