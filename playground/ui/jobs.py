@@ -1,7 +1,12 @@
-"""What runs for each visitor, and how it is stopped: one job a visit, a new one takes the old one's place."""
+"""What runs for each visitor, and how it is stopped: one job a visit, a new one takes the old one's place.
+
+A job that begins some time after it was asked for is announced when it is asked for, and claimed when it begins: so
+it is the order of the asking that counts, whatever order the beginnings come in.
+"""
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 
@@ -10,17 +15,37 @@ class Jobs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[str, threading.Event] = {}
+        self._running: dict[str, threading.Event] = {}  # those announced included
+        self._announced: dict[str, int] = {}  # the ticket of the session's job, while nobody has claimed it
+        self._tickets = itertools.count(1)
 
     def start(self, session: str) -> threading.Event:
-        """The event that stops the new job; an earlier job of the same visit is stopped."""
+        """The event that stops the new job; an earlier job of the same visit is stopped, and what was announced."""
         event = threading.Event()
         with self._lock:
+            self._announced.pop(session, None)
             before = self._running.get(session)
             self._running[session] = event
         if before:
             before.set()
         return event
+
+    def announce(self, session: str) -> int:
+        """The ticket of a job that is to come. It takes the place of any other now, and can be stopped from now on."""
+        event = self.start(session)
+        with self._lock:
+            ticket = next(self._tickets)
+            if self._running.get(session) is event:
+                self._announced[session] = ticket
+        return ticket
+
+    def claim(self, session: str, ticket: int) -> threading.Event | None:
+        """The event that stops the job of this ticket. None where it has begun already, or another took its place."""
+        with self._lock:
+            if self._announced.get(session) != ticket:
+                return None
+            del self._announced[session]
+            return self._running[session]
 
     def stop(self, session: str) -> None:
         with self._lock:
@@ -32,6 +57,8 @@ class Jobs:
         """Stop everything that runs for a visit, whatever stands before the session in its name."""
         with self._lock:
             events = [e for name, e in self._running.items() if name.split(" ")[-1] == session]
+            for name in [name for name in self._announced if name.split(" ")[-1] == session]:
+                del self._announced[name], self._running[name]  # nobody will claim it
         for event in events:
             event.set()
 

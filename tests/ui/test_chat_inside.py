@@ -205,7 +205,7 @@ def test_the_warm_up_says_what_it_does_and_then_what_is_ready():
     ready = WarmResult(seconds=3.0, model=FACTS, backend="triton", table={}, source=HERE)
     where = context([Progress(what="loading the weights"), ready])
     first, last = inside._warm(where, "warm me", "Triton", None)
-    assert "Loading the weights" in first[0] and first[2] == inside.NO_BLOCK
+    assert "Loading the weights" in first[0] and first[2] == inside.COMING
     assert "Ready: 135 M parameters in float32, 538 MB; a context of 8,192 tokens." in last[0]
     assert last[1] == FACTS and "576 → 960" in last[2] and not where.jobs.running("warm me")
 

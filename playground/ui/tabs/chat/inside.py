@@ -27,6 +27,7 @@ CONTEXT = 128  # tokens that a profiled step reads where there is no answer yet
 ALL = "all layers"
 NO_SHARES = '<p class="quiet">Time the kernels runs one decode step, kernel by kernel.</p>'
 NO_BLOCK = '<p class="quiet">The block stands here once the model is loaded.</p>'
+COMING = '<p class="quiet">The block is coming: it stands here once all is made ready, and answers go first.</p>'
 NO_SWAP = (
     '<p class="quiet">Pick one or more and press Show what it changes: the last answer is gone through twice, as it '
     "was made and with the swap, and every token's logits are compared.</p>"
@@ -128,7 +129,7 @@ def wire(context: Context, inside: Inside, look: Look, backend: Any, ready: Any,
 
 def _warm(context: Context, key: str, name: str, facts: ModelFacts | None) -> Iterator[list[Any]]:
     """Load and compile ahead, so that Send finds the model ready. What is shown of the model stays as it is."""
-    drawn = _block(facts) if facts else NO_BLOCK
+    drawn = _block(facts) if facts else COMING
     cancel = context.jobs.start(key)
     try:
         for event in context.chats.warm(BACKENDS[name], cancel):

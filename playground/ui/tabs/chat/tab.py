@@ -53,11 +53,19 @@ TOKENS = (
 
 
 @dataclasses.dataclass(frozen=True)
+class Asked:
+    """The talk up to its question, and the ticket that its answer claims: once, and unless another was asked since."""
+
+    ticket: int
+    talk: Talk
+
+
+@dataclasses.dataclass(frozen=True)
 class Parts:
     """The components of the tab that events use."""
 
     bot: Any
-    asked: Any  # the talk up to its question: what the page shows may still be drawn over by the answer before
+    asked: Any  # Asked: what the page shows may still be drawn over by the answer before
     note: Any
     head: Any
     panel: Any
@@ -79,7 +87,7 @@ class Parts:
 
 def build(context: Context, bench: Bench) -> Loaded:
     model = Path(context.settings.model).name or DEFAULT
-    ended, talk = gr.State(None), gr.State([])
+    ended, asked = gr.State(None), gr.State(None)
     with gr.Row(elem_classes="cols chatrow"):
         with gr.Column(scale=7, min_width=460, elem_classes="sheet chatpanel"):
             with gr.Row(elem_classes="headrow"):
@@ -114,7 +122,7 @@ def build(context: Context, bench: Bench) -> Loaded:
         with gr.Column(elem_classes="sheet", elem_id="chat-recorded"):
             live.html(elsewhere.sheet(runs))
     wishes = [backend, tokens_on, inside.groups, inside.keep, *rest]
-    parts = Parts(bot, talk, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
+    parts = Parts(bot, asked, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
     _wire(context, parts, send, stop, retry, clear)
     backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
     chat_inside.wire(context, inside, look, backend, ready, ended, wishes)
@@ -181,47 +189,42 @@ def _charts(context: Context) -> list[Any]:
 def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clear: Any) -> None:
     jobs = context.jobs
 
-    def take_over(session: gr.Request) -> str:
+    def asked(session: gr.Request, talk: Talk) -> Asked:
         """What answered until now draws no more."""
-        key = chat_inside.key_of(session)
-        jobs.end(key, jobs.start(key))
-        return key
+        return Asked(jobs.announce(chat_inside.key_of(session)), talk)
 
-    def ask(session: gr.Request, text: str, talk: Talk, note: str) -> tuple[str, Talk, Talk, str]:
-        talk = chat_talk.plain(talk)
-        if text.strip():
-            take_over(session)
-            talk, note = [*talk, {"role": "user", "content": text.strip()}], ""
-        return "", chat_talk.shown(talk), talk, note
+    def ask(session: gr.Request, text: str, talk: Talk) -> tuple[Any, ...]:
+        if not text.strip():
+            return "", gr.skip(), gr.skip(), gr.skip()
+        talk = [*chat_talk.plain(talk), {"role": "user", "content": text.strip()}]
+        return "", chat_talk.shown(talk), asked(session, talk), ""
 
-    def again(session: gr.Request, talk: Talk) -> tuple[Talk, Talk, str]:
-        take_over(session)
+    def again(session: gr.Request, talk: Talk) -> tuple[Talk, Asked, str]:
         talk = chat_talk.until_question(chat_talk.plain(talk))
-        return chat_talk.shown(talk), talk, ""
+        return chat_talk.shown(talk), asked(session, talk), ""
 
-    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> tuple[Talk, Talk, str]:
-        take_over(session)
+    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> tuple[Talk, Asked, str]:
         at = change.index if isinstance(change.index, int) else change.index[0]
         talk = [*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}]
-        return chat_talk.shown(talk), talk, ""
+        return chat_talk.shown(talk), asked(session, talk), ""
 
-    def suggested(session: gr.Request, chosen: gr.SelectData) -> tuple[Talk, Talk, str]:
-        take_over(session)
+    def suggested(session: gr.Request, chosen: gr.SelectData) -> tuple[Talk, Asked, str]:
         talk = [{"role": "user", "content": str(chosen.value["text"])}]
-        return talk, talk, ""
+        return talk, asked(session, talk), ""
 
     def stopped(session: gr.Request) -> None:
         jobs.stop(chat_inside.key_of(session))
 
     def cleared(session: gr.Request) -> list[Any]:
-        take_over(session)
+        key = chat_inside.key_of(session)
+        jobs.end(key, jobs.start(key))
         return [[], "", chat_panel.head(None), chat_panel.live(None), "", None]
 
-    def stream(session: gr.Request, talk: Talk, steps: Steps, *values: Any) -> Iterator[list[Any]]:
-        yield from _stream(context, chat_inside.key_of(session), talk, steps, Wishes(*values))
+    def stream(session: gr.Request, asked: Asked | None, steps: Steps, *values: Any) -> Iterator[list[Any]]:
+        yield from _stream(context, chat_inside.key_of(session), asked, steps, Wishes(*values))
 
-    asks, shows = [parts.box, parts.bot, parts.note], [parts.bot, parts.asked, parts.note]
-    asked = [
+    asks, shows = [parts.box, parts.bot], [parts.bot, parts.asked, parts.note]
+    events = [
         send.click(ask, asks, [parts.box, *shows], **form.FAST),
         parts.box.submit(ask, asks, [parts.box, *shows], **form.FAST),
         retry.click(again, parts.bot, shows, **form.FAST),
@@ -230,19 +233,21 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
     ]
     inputs = [parts.asked, parts.steps, *parts.wishes]
     # One that is asked while another answers takes its place.
-    streams = [e.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG) for e in asked]
+    streams = [e.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG) for e in events]
     stop.click(stopped, None, None, **form.FAST)
     # Cancelled in the browser too: a drawing that is on its way would come after the clearing.
     clear.click(cleared, None, parts.drawn, cancels=streams, **form.FAST)
 
 
-def _stream(context: Context, key: str, talk: Talk, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
+def _stream(context: Context, key: str, asked: Asked | None, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
     """Draw an answer as it comes, as long as nothing else has taken its place. Nothing asked: nothing happens."""
-    if not talk or talk[-1]["role"] != "user":
+    cancel = context.jobs.claim(key, asked.ticket) if asked else None
+    if asked is None or cancel is None:
         return
-    cancel = context.jobs.start(key)
-    charts = _charted(steps)
+    charts, talk = _charted(steps), asked.talk
     try:
+        if not talk or talk[-1]["role"] != "user":
+            return
         for drawn in chat_talk.answer(context.chats, talk, wishes, key, cancel, context.known_host):
             if not context.jobs.owns(key, cancel):
                 return

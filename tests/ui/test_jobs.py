@@ -1,0 +1,54 @@
+"""Whose answer goes on: the order of the asking counts, whatever order the beginnings come in."""
+
+from types import SimpleNamespace
+
+from playground.ui.jobs import Jobs
+from playground.ui.tabs.chat import tab, talk
+
+
+def test_a_job_is_claimed_once_and_only_the_newest():
+    jobs = Jobs()
+    first, second = jobs.announce("me"), jobs.announce("me")
+    event = jobs.claim("me", second)
+    assert event is not None and not event.is_set() and jobs.owns("me", event)
+    assert jobs.claim("me", first) is None and jobs.claim("me", second) is None
+    assert not event.is_set() and jobs.owns("me", event)  # who came late has stopped nobody
+
+
+def test_what_is_asked_stops_what_runs_and_can_be_stopped_before_it_begins():
+    jobs = Jobs()
+    running = jobs.start("me")
+    ticket = jobs.announce("me")
+    assert running.is_set()
+    jobs.stop("me")
+    assert jobs.claim("me", ticket).is_set()
+
+
+def test_what_was_announced_gives_way_to_a_start_and_goes_with_its_visit():
+    jobs = Jobs()
+    ticket = jobs.announce("chat me")
+    jobs.end("chat me", jobs.start("chat me"))  # as Clear does
+    assert jobs.claim("chat me", ticket) is None and not jobs.running("chat me")
+    ticket, other = jobs.announce("chat me"), jobs.announce("chat you")
+    jobs.stop_visit("me")
+    assert jobs.claim("chat me", ticket) is None and not jobs.running("chat me")
+    assert jobs.claim("chat you", other) is not None
+
+
+def test_an_answer_that_begins_late_does_not_stop_the_newer_one(monkeypatch):
+    said = []
+
+    def answer(chats, talk, wishes, key, cancel, host):
+        said.append(talk[-1]["content"])
+        yield SimpleNamespace(came=(), seen=None, talk=talk, note="", tokens="", ended=None)
+        yield SimpleNamespace(came=(), seen=None, talk=talk, note="", tokens="", ended=None)
+
+    monkeypatch.setattr(talk, "answer", answer)
+    jobs = Jobs()
+    context = SimpleNamespace(jobs=jobs, chats=None, known_host=None)
+    old, new = (tab.Asked(jobs.announce("me"), [{"role": "user", "content": text}]) for text in ("old", "new"))
+    newer = tab._stream(context, "me", new, {}, talk.Wishes())
+    next(newer)
+    for late in (old, new):  # a question overtaken, and a second click on Send
+        assert list(tab._stream(context, "me", late, {}, talk.Wishes())) == []
+    assert len(list(newer)) == 1 and said == ["new"] and not jobs.running("me")
