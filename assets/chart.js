@@ -27,9 +27,10 @@ async function laid(value, fig) {
   await new Promise(painted => setTimeout(painted));
 }
 
+// Drawn anew, as a legend that takes other lines would lie over the plot if it were only stretched.
 new ResizeObserver(() => {
   const now = plot.offsetWidth;  // 0 while its tab is hidden
-  if (drawn && now && now !== wide) { wide = now; Plotly.Plots.resize(plot); }
+  if (drawn && now && now !== wide) { wide = now; draw(); }
 }).observe(element);
 watch('value', draw);
 draw();

@@ -68,7 +68,7 @@ def provider_bars(bars: Sequence[Bar], floor_us: float, floor: str) -> go.Figure
     )
     for bar in bars:
         _bar(fig, bar, unit, size)
-    _floor(fig, floor_us / size, 1.26 * top, f"{floor} {words.digits(floor_us / size)}")
+    _floor(fig, floor_us / size, 1.26 * top, f"{floor} {words.digits(floor_us / size)} {unit}")
     return fig
 
 

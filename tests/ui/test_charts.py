@@ -23,7 +23,7 @@ def test_bars_have_units_whiskers_and_a_named_floor():
     assert fig.data[1].error_x.array[0] == pytest.approx(3.5) and fig.data[1].error_x.arrayminus[0] == pytest.approx(
         1.8
     )
-    assert any(a.text == "copy floor 31.6" for a in fig.layout.annotations)
+    assert any(a.text == "copy floor 31.6 µs" for a in fig.layout.annotations)
     assert fig.layout.xaxis.range[1] > 121.5  # the label beside the longest bar is not cut
 
 

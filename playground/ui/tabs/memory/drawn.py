@@ -77,7 +77,7 @@ def roofline(facts: Facts) -> go.Figure | None:
 def points(facts: Facts) -> list[Point]:
     """The kernel and its baselines at each recorded shape of the chosen GPU."""
     found = []
-    for result in _of_gpu(facts):
+    for result in of_gpu(facts):
         intensity = result.flops / max(result.bytes_moved, 1)
         for name, provider in result.providers.items():
             if provider.ok and provider.us and result.flops:
@@ -87,7 +87,7 @@ def points(facts: Facts) -> list[Point]:
     return found
 
 
-def _of_gpu(facts: Facts) -> list[BenchResult]:
+def of_gpu(facts: Facts) -> list[BenchResult]:
     return [r for r in facts.recorded if same_gpu(r.source.device, facts.gpu.name)]
 
 
@@ -101,7 +101,7 @@ def bandwidth(facts: Facts) -> go.Figure | None:
     """The chosen GPU's recorded or measured copy over sizes, and the kernel's rates; None where there are none."""
     device = facts.devices.get(facts.gpu.name)
     trends = copy_trends(device)
-    results = sorted(_of_gpu(facts), key=lambda r: r.bytes_moved)
+    results = sorted(of_gpu(facts), key=lambda r: r.bytes_moved)
     for name in ("triton", "eager"):
         pairs = [
             (r.bytes_moved, r.providers[name].gbps)

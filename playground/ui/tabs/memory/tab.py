@@ -46,6 +46,7 @@ class Sheets:
     levels: Any
     journey_head: Any
     journey: Any
+    flows_head: Any
     flows: Any
     roof_head: Any
     roof: Any
@@ -111,8 +112,7 @@ def _body(context: Context, banner: Any, head: Any) -> tuple[Sheets, dict[str, A
             parts["journey"] = _drawn_by("journey", "journey.js")
     with gr.Row(elem_classes="memcols"):
         with gr.Column(elem_classes="sheet", min_width=460):
-            note = "thickness is bytes, on one scale; teal: tensors, else kernels"
-            live.html(panels.section("Bytes, fused and not", "modelled", note))
+            parts["flows_head"] = live.html()
             parts["flows"] = live.chart(context.plotly, "Bytes through memory, eager's kernels above, Triton's below")
         with gr.Column(elem_classes="sheet", min_width=460):
             parts["roof_head"] = live.html()
@@ -184,6 +184,8 @@ def _drawn(facts: Facts) -> list[Any]:
     origin = f"{words.place(rates.source)}, {rates.source.kind}" if rates.source else "datasheet"
     clock = f"both on one clock, at {views.rate_text(rates.memory)} ({origin})" if rates.memory else "not timed"
     roof, sizes = drawn.roofline(facts), drawn.bandwidth(facts)
+    widths = "thickness is bytes, on one scale; teal: tensors, else kernels"
+    roofs = f"{gpu.name}, {origin}; dotted: other GPUs, datasheet"
     ran = sum(launch.programs_traced for launch in trace.launches)
     total = sum(launch.programs_total for launch in trace.launches)
     traced = f"{words.count(total, 'program')} traced" if trace.exact else f"{ran:,} of {total:,} programs traced"
@@ -195,14 +197,15 @@ def _drawn(facts: Facts) -> list[Any]:
         views.hierarchy(facts),
         panels.section("The journey of a tile", "modelled", clock),
         views.journey(facts) if rates.memory and trace.launches else None,
+        panels.section(views.flows_title(facts), "modelled", widths),
         live.drawn(drawn.flows(facts)),
-        panels.section("Roofline", rates.source or "modelled", f"{gpu.name}, {origin}; dotted: other GPUs, datasheet"),
+        panels.section(views.roof_title(facts), rates.source or "modelled", roofs),
         live.drawn(roof),
         "" if roof else NO_ROOFLINE,
         traffic.three_ways(facts) + traffic.differences(facts),
         panels.section("Access map", trace.source, "pick a program; each load and store of it, lane by lane"),
         access_map.as_json(trace) if trace.launches else None,
-        panels.section("Bandwidth against size", *_sizes_head(facts)),
+        panels.section(views.sizes_title(facts), *_sizes_head(facts)),
         live.drawn(sizes),
         "" if sizes else NO_SIZES,
         panels.section("Occupancy", "compiled" if facts.code else None, f"programs that an SM holds, {gpu.name}"),

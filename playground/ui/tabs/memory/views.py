@@ -11,6 +11,7 @@ from html import escape
 from playground.engine.gpus import Gpu
 from playground.engine.messages import Source
 from playground.ui import panels, words
+from playground.ui.tabs.memory import drawn
 from playground.ui.tabs.memory import journey as memory_journey
 from playground.ui.tabs.memory.facts import Facts, fresh_bytes
 from playground.ui.tabs.memory.text import bytes_text, cache_size, rate_text
@@ -40,6 +41,32 @@ def _beside_eager(ours: float, eager: float) -> str:
         less = f"{bytes_text(eager - ours)}, or {words.percent(1 - ours / eager)} %, less"
         return f"Through memory it moves {bytes_text(ours)}, {less} than eager's {bytes_text(eager)}."
     return f"Through memory it moves {bytes_text(ours)}; eager moves {bytes_text(eager)}."
+
+
+# Headings that say what their chart shows
+
+
+def flows_title(facts: Facts) -> str:
+    ours, eager = memory_journey.saved(facts)
+    if not eager > 1.02 * ours > 0:
+        return "Bytes, fused and not"
+    return f"Fused {bytes_text(ours)}, eager {bytes_text(eager)}"
+
+
+def roof_title(facts: Facts) -> str:
+    """Which of the two roofs is the lower one at this shape."""
+    trace, rates = facts.trace, facts.rates
+    if not (trace.flops and trace.compulsory_bytes and rates.memory and rates.matrix):
+        return "Roofline"
+    intensity = trace.flops / trace.compulsory_bytes
+    lower = "memory" if intensity * rates.memory < rates.matrix else "arithmetic"
+    return f"Roofline: {lower} bounds it, at {words.digits(intensity)} FLOP per byte"
+
+
+def sizes_title(facts: Facts) -> str:
+    found = [r.providers["triton"] for r in drawn.of_gpu(facts) if "triton" in r.providers]
+    best = max((p.gbps for p in found if p.ok and p.gbps), default=None)
+    return f"Bandwidth against size: up to {rate_text(best * 1e9)}" if best else "Bandwidth against size"
 
 
 # The levels

@@ -12,7 +12,7 @@ from playground.ui import live, panels
 from playground.ui.answer import Answer
 from playground.ui.bench import Bench
 from playground.ui.context import Context
-from playground.ui.tabs.run import lesson, method, view
+from playground.ui.tabs.run import headings, lesson, method, view
 
 HALF = {"min_width": 460, "elem_classes": "sheet"}
 
@@ -75,7 +75,7 @@ def _here(answer: Answer, host: HostResult | None) -> list[Any]:
     title = "Against PyTorch" if host and host.kind == "gpu" else "Against PyTorch, on this CPU"
     if bench:
         table = panels.section(title, bench.source, view.conditions(bench)) + view.table(bench, answer.run, title)
-        head = panels.section("Time", bench.source, "whiskers p20–p80; less is better")
+        head = panels.section(headings.times(bench), bench.source, "whiskers p20–p80; less is better")
         return [gr.update(visible=True), table, head, live.drawn(view.bars(bench))]
     if answer.right and answer.progress and not answer.untimed:
         waiting = panels.section(title) + panels.working(answer.progress)
@@ -93,7 +93,7 @@ def _there(answer: Answer) -> list[Any]:
         return [gr.update(visible=False), "", "", None]
     title = f"Against PyTorch, on {recorded.source.device}"
     table = panels.section(title, recorded.source, view.recorded_note(answer)) + view.table(recorded, None, title)
-    head = panels.section("Time", recorded.source, f"whiskers p20–p80; on {recorded.source.device}")
+    head = panels.section(headings.times(recorded), recorded.source, f"whiskers p20–p80; on {recorded.source.device}")
     return [gr.update(visible=True), table, head, live.drawn(view.bars(recorded))]
 
 

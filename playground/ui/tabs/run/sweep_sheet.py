@@ -15,7 +15,7 @@ from playground.ui import live, panels, sweep, words
 from playground.ui.bench import Bench
 from playground.ui.context import LONG, Context
 from playground.ui.sweep import Sweep
-from playground.ui.tabs.run import view
+from playground.ui.tabs.run import headings, view
 
 TITLE = "Throughput against size"
 
@@ -82,7 +82,8 @@ def _recorded_head(found: list[BenchResult], dim: str) -> str:
     others = {k: v for k, v in found[0].choice.dims.items() if k != dim}
     fixed = f", {words.shape(others)}" if others else ""
     note = f"{words.place(found[0].source)}, {found[0].choice.dtype}, {dim} swept{fixed}"
-    return f"<h3>Recorded</h3><p>{panels.badge(found[0].source)} {panels.text(note)}</p>"
+    title = panels.text(f"Recorded{headings.best(found)}")
+    return f"<h3>{title}</h3><p>{panels.badge(found[0].source)} {panels.text(note)}</p>"
 
 
 def _run(context: Context, session: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
@@ -121,6 +122,7 @@ def _head(now: Sweep, dim: str) -> str:
         others = {k: v for k, v in first.choice.dims.items() if k != dim}
         fixed = f", {words.shape(others)}" if others else ""
         said = f"{words.place(first.source)}, {first.choice.dtype}, {dim} swept{fixed}"
-        head = f"<h3>Here</h3><p>{panels.badge(first.source)} {panels.text(said)}</p>"
+        title = panels.text(f"Here{headings.best(now.points)}")
+        head = f"<h3>{title}</h3><p>{panels.badge(first.source)} {panels.text(said)}</p>"
     notes = "".join(f'<p class="quiet">{panels.text(note)}</p>' for note in now.notes)
     return head + (panels.working(now.progress) if now.progress else "") + notes
