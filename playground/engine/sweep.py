@@ -7,6 +7,7 @@ Every config is compiled before the first is timed: compilers work side by side,
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,7 @@ from playground.engine.messages import (
 from playground.engine.sweep_messages import ConfigResult, SweepRequest, SweepResult
 
 STOPS = ("cancelled",)  # failures that end the sweep; any other ends its config alone
+ONE_PROGRAM = "a CPU has no warps or stages: configs that differ in nothing else are one program here, timed once"
 POLL_SECONDS = 0.05  # how soon a stop is seen while every compiler is at work
 
 
@@ -74,7 +76,7 @@ def sweep(
     if request.target is not None:
         yield from _compile_all(door, request, state, cancel)
     if request.timed:
-        yield from _time_all(door, request, state, cancel)
+        yield from _time_all(door, request, state, here, cancel)
     yield _result(state, done=True)
 
 
@@ -170,15 +172,29 @@ def _next(waiting: Iterable[Future], over: threading.Event, cancel: threading.Ev
 
 
 def _time_all(
-    door: Door, request: SweepRequest, state: _State, cancel: threading.Event | None
+    door: Door, request: SweepRequest, state: _State, here: Target, cancel: threading.Event | None
 ) -> Iterator[Progress | SweepResult]:
-    """Judge and time every config here, one after another."""
+    """Judge and time every config here, one after another. Those that are one program on a CPU share its time."""
+    timed: dict[str, dict] = {}
     for i, known in enumerate(state.configs):
+        program = _program(known.config, here)
+        if program in timed:
+            state.configs[i] = known.model_copy(update={"tried": True, **timed[program]})
+            continue
         yield Progress(what=f"Trying {known.config.label}", done=i, total=len(state.configs), unit="configs")
         ask = BenchRequest(**_base(request), config=known.config, baselines=(), quick=True, alone=True)
-        found = _times(_asked(door, ask, cancel), state)
-        state.configs[i] = known.model_copy(update={"tried": True, **found})
+        timed[program] = _times(_asked(door, ask, cancel), state)
+        state.configs[i] = known.model_copy(update={"tried": True, **timed[program]})
         yield _result(state, done=False)
+    if len(timed) < len(state.configs):
+        state.note = "; ".join(filter(None, (ONE_PROGRAM, state.note)))
+
+
+def _program(config: ConfigChoice, here: Target) -> str:
+    """What tells a config's program from others. Timing one program again would crown its luckiest time."""
+    if here.kind == "cpu":
+        return json.dumps(config.meta, sort_keys=True)
+    return config.model_dump_json()
 
 
 def _base(request: SweepRequest) -> dict:
@@ -227,7 +243,7 @@ def _times(answer: BenchResult | Failure, state: _State) -> dict:
 
 def _result(state: _State, done: bool) -> SweepResult:
     timed = {i: c.us.p50 for i, c in enumerate(state.configs) if c.ok and c.us}
-    best = min(timed, key=lambda i: timed[i]) if timed else None
+    best = min(timed, key=lambda i: (timed[i], i != state.default)) if timed else None
     seconds = time.monotonic() - state.began
     gain = timed[state.default] - timed[best] if best is not None and state.default in timed else 0.0
     return SweepResult(

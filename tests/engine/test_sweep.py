@@ -61,9 +61,9 @@ def configs(*warps):
     return tuple(ConfigChoice(meta={"BLOCK": 1024}, num_warps=w) for w in warps)
 
 
-def swept(door, *warps, **fields):
+def swept(door, *warps, here="sm_90", **fields):
     request = SweepRequest(kernel="vector_add", dims={"n": 4096}, configs=configs(*warps), **fields)
-    return list(sweep.sweep(door, request, choose.validate(request), Target.named("cpu"), threading.Event()))
+    return list(sweep.sweep(door, request, choose.validate(request), Target.named(here), threading.Event()))
 
 
 def results(door, *warps, **fields):
@@ -98,18 +98,32 @@ def test_a_stop_keeps_what_was_found():
 
 def _each(door, *warps):
     request = SweepRequest(kernel="vector_add", dims={"n": 4096}, configs=configs(*warps))
-    return sweep.sweep(door, request, choose.validate(request), Target.named("cpu"))
+    return sweep.sweep(door, request, choose.validate(request), Target.named("sm_90"))
 
 
 def test_speed_and_pay_back_are_against_the_default():
-    own = sweep.listed(SweepRequest(kernel="vector_add", dims={"n": 4096}), *_validated(), Target.named("cpu"))[0]
+    own = sweep.listed(SweepRequest(kernel="vector_add", dims={"n": 4096}), *_validated(), Target.named("sm_90"))[0]
     door = Door({own.num_warps: 10.0, 2 * own.num_warps: 5.0})
     request = SweepRequest(
         kernel="vector_add", dims={"n": 4096}, configs=(own, own.model_copy(update={"num_warps": 2 * own.num_warps}))
     )
-    *_, last = sweep.sweep(door, request, choose.validate(request), Target.named("cpu"))
+    *_, last = sweep.sweep(door, request, choose.validate(request), Target.named("sm_90"))
     assert last.default == 0 and last.best == 1 and last.speedup == pytest.approx(2.0)
     assert last.calls_to_repay == pytest.approx(last.seconds * 1e6 / 5.0, abs=1)
+
+
+def test_on_a_cpu_configs_that_differ_in_warps_alone_are_timed_once_and_the_default_keeps_its_place():
+    request = SweepRequest(kernel="vector_add", dims={"n": 4096})
+    own = sweep.listed(request, choose.validate(request), Target.named("cpu"))[0]
+    alike = own.model_copy(update={"num_warps": 2 * own.num_warps})
+    other = own.model_copy(update={"meta": {**own.meta, "BLOCK": 64}})
+    request = request.model_copy(update={"configs": (alike, own, other)})
+    door = Door({own.num_warps: 4.0, alike.num_warps: 2.0})
+    *_, last = sweep.sweep(door, request, choose.validate(request), Target.named("cpu"))
+    assert [asked.config for asked in door.asked if isinstance(asked, BenchRequest)] == [alike, other]
+    assert [c.us.p50 for c in last.configs] == [2.0, 2.0, 4.0] and all(c.tried for c in last.configs)
+    assert last.best == last.default == 1 and last.calls_to_repay is None
+    assert last.note == sweep.ONE_PROGRAM
 
 
 def _validated():
@@ -137,7 +151,7 @@ class Compiling(Door):
 
 def offline(door, *warps, cancel=None):
     request = SweepRequest(kernel="vector_add", dims={"n": 4096}, configs=configs(*warps), timed=False)
-    return sweep.sweep(door, request, choose.validate(request), Target.named("cpu"), cancel)
+    return sweep.sweep(door, request, choose.validate(request), Target.named("sm_90"), cancel)
 
 
 def test_as_many_configs_are_compiled_at_once_as_there_are_compilers():
