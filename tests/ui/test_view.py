@@ -32,6 +32,14 @@ def test_the_headline_states_the_result(gain, headline):
     assert view.headline(faster(found, gain) if gain else replace(found, bench=None)) == headline
 
 
+def test_a_time_taken_on_a_busy_host_says_so_beside_the_headline():
+    found = faster(answer(), 3.6)
+    busy = "the host was busy (load 9.1 on 2 cores): these times are noisy"
+    noisy = replace(found, bench=found.bench.model_copy(update={"note": busy}))
+    assert "The host was busy (load 9.1 on 2 cores): these times are noisy." in plain(view.banner(noisy))
+    assert "busy" not in plain(view.banner(found))
+
+
 def test_a_headline_never_takes_its_time_from_a_recording():
     found = replace(answer(), bench=None, untimed="This host cannot time.")
     assert found.recorded and view.headline(found) == "Right"

@@ -63,7 +63,8 @@ def _right(answer: Answer, run: RunResult) -> str:
         said.append("An edge case is judged, not timed.")
     if run.choice.bug:
         said.append("The planted bug does not bite at this shape.")
-    said += [_sentence(note) for note in (run.note, answer.untimed) if note]
+    timed_note = answer.timed.note if answer.timed else ""
+    said += [_sentence(note) for note in dict.fromkeys((run.note, answer.untimed, timed_note)) if note]
     return panels.verdict("right", headline(answer), " ".join(said), run.source, figures)
 
 
