@@ -21,16 +21,19 @@ async function laid(value, fig) {
   await tp.plotly();
   await document.fonts.ready;  // labels are measured once; a late font would cut them
   if (!plot.isConnected || props.value !== value) return;
+  wide = plot.offsetWidth;  // taken before: the window may change while Plotly draws for this width
   await Plotly.react(plot, fig.data, fig.layout, {displayModeBar: false, responsive: false, scrollZoom: false});
   drawn = true;
-  wide = plot.offsetWidth;
+  follow();
   await new Promise(painted => setTimeout(painted));
 }
 
 // Drawn anew, as a legend that takes other lines would lie over the plot if it were only stretched.
-new ResizeObserver(() => {
+function follow() {
   const now = plot.offsetWidth;  // 0 while its tab is hidden
   if (drawn && now && now !== wide) { wide = now; draw(); }
-}).observe(element);
+}
+
+new ResizeObserver(follow).observe(element);
 watch('value', draw);
 draw();

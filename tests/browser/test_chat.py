@@ -133,8 +133,8 @@ def begun(page, answers=1):
 
 
 def none(page, faults):
-    """Within 10 s nothing is found: colours change and charts follow the window in their own time."""
-    for _ in range(50):
+    """Within 20 s nothing is found: colours change and charts follow the window in their own time."""
+    for _ in range(100):
         if not (found := faults()):
             return
         page.wait_for_timeout(200)
