@@ -87,6 +87,29 @@ def test_a_cell_says_who_wins_and_how_far_the_default_is_behind():
     assert legend[first[0].split()[0]] == NARROW.label and legend[first[-1].split()[0]] == WIDE.label
 
 
+def spread(us):
+    return Times(p20=0.9 * us, p50=us, p80=1.1 * us)
+
+
+@pytest.mark.parametrize(
+    "times, wins", [((10.0, 9.0), 0), ((10.0, 5.0), 1), ((5.0, 10.0), 0), ((10.0, 9.0, 5.0, 4.9), 2)]
+)
+def test_noise_makes_no_winner(times, wins):
+    """Spreads of 10 % each: 9 cannot be told from 10, the default's; 5 can, and not from 4.9."""
+    found = tuple(ConfigResult(config=NARROW, ok=True, us=spread(us)) for us in times)
+    cell = swept(asked("softmax"), 1.0, 2.0).model_copy(update={"configs": found, "best": times.index(min(times))})
+    assert winner_map.winner(cell) == wins
+
+
+def test_a_busy_host_is_told_below_the_map():
+    found = winner_map.empty(get("softmax"), asked("softmax"), CPU, "n", "rows")
+    quiet = swept(asked("softmax"), 2.0, 1.0)
+    found.cells = dict.fromkeys(found.shapes, quiet)
+    assert "busy" not in winner_map.picture(found)
+    found.cells[found.shapes[0]] = quiet.model_copy(update={"note": "the host was busy (load 9 on 2 cores)"})
+    assert "At 1 shape: the host was busy" in winner_map.picture(found)
+
+
 def test_a_shape_that_fails_is_a_cell_with_its_reason_and_the_rest_goes_on():
     refuses = Engine(lambda d: Failure(kind="input", message="n needs <more>") if d["n"] < 300 else None)
     page = drawn(refuses, "n", "rows")[-1][0]

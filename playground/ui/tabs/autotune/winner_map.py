@@ -19,7 +19,7 @@ from playground.engine.messages import HostResult, Request
 from playground.engine.sweep_messages import SweepResult
 from playground.ui import panels, sweep, words
 from playground.ui.tabs.autotune.view import STEPS
-from playground.ui.theme import PROVIDERS, slug
+from playground.ui.theme import OTHER, PROVIDERS, slug
 
 NONE = "one dim alone"
 MOST_ACROSS, MOST_DOWN, MOST_ALONE = 4, 3, 5
@@ -125,7 +125,9 @@ def picture(found: Map) -> str:
         return ""
     source = swept[0].source
     mark = f"<p>{panels.badge(source)} {panels.text(words.place(source))}</p>" if source else ""
-    return mark + (_grid(found) if found.down else _columns(found))
+    noisy = [cell.note for cell in swept if cell.note]
+    note = f'<p class="quiet">At {words.count(len(noisy), "shape")}: {escape(noisy[-1])}.</p>' if noisy else ""
+    return mark + (_grid(found) if found.down else _columns(found)) + note
 
 
 def _columns(found: Map) -> str:
@@ -153,7 +155,7 @@ def _columns(found: Map) -> str:
 
 def _grid(found: Map) -> str:
     """One cell a shape, and below it who the letters are, whoever wins most shapes first."""
-    won = [_winner(cell) for cell in found.swept]
+    won = [cell.configs[winner(cell)].config.label for cell in found.swept]
     ranked = sorted(dict.fromkeys(won), key=lambda label: -won.count(label))
     head = "".join(f"<th scope=col>{x:,}</th>" for x in found.xs)
     rows = "".join(
@@ -166,14 +168,24 @@ def _grid(found: Map) -> str:
         for i, label in enumerate(ranked)
     )
     title = f"Winner over {found.across} and {found.down}"
-    caption = "letter and colour: the config that wins; number: how many times as fast as the shape's default config"
+    caption = (
+        "letter and colour: the config that wins, or the default where the two cannot be told apart; number: how many "
+        "times as fast as the default"
+    )
     corner = f"{escape(found.across)} →<br>{escape(found.down)} ↓"
     return _table(title, caption, corner, head, rows) + f'<ul class="winners">{legend}</ul>'
 
 
-def _winner(cell: SweepResult) -> str:
+def winner(cell: SweepResult) -> int:
+    """The best config's position; where others cannot be told from it, the default among them, else the first.
+
+    Two times cannot be told apart where their middle 60 % overlap. Else noise would make the winner move.
+    """
     assert cell.best is not None
-    return cell.configs[cell.best].config.label
+    best = cell.configs[cell.best].us
+    assert best is not None
+    tied = [i for i, c in enumerate(cell.configs) if c.ok and c.us and c.us.p20 <= best.p80]
+    return cell.default if cell.default in tied else tied[0]
 
 
 def _cell(cell: SweepResult | str | None, ranked: Sequence[str]) -> str:
@@ -183,11 +195,17 @@ def _cell(cell: SweepResult | str | None, ranked: Sequence[str]) -> str:
         return f'<td class="failed" title="{escape(cell)}">not swept</td>'
     if cell.best is None:
         return '<td class="failed" title="no config has a time at this shape">no time</td>'
-    i = ranked.index(_winner(cell))
-    best = cell.configs[cell.best].us
-    gain = "default" if cell.best == cell.default else f"{words.digits(cell.speedup)}×" if cell.speedup else "–"
-    told = f"{ranked[i]}: {words.text(best.p50, words.MICROSECONDS)}" if best else ranked[i]
-    told += "" if cell.speedup else "; the default has no time here"
+    at = winner(cell)
+    own, default = cell.configs[at], cell.configs[cell.default] if cell.default is not None else None
+    assert own.us is not None
+    told, i = f"{own.config.label}: {words.text(own.us.p50, words.MICROSECONDS)}", ranked.index(own.config.label)
+    if at == cell.default:
+        gain = "default"
+    elif default and default.ok and default.us:
+        gain = f"{words.digits(default.us.p50 / own.us.p50)}×"
+        told += f"; default {words.text(default.us.p50, words.MICROSECONDS)}"
+    else:
+        gain, told = "–", f"{told}; the default has no time here"
     return f'<td class="won" style="{_colour(i)}" title="{escape(told)}"><b class="who">{_letter(i)}</b>{gain}</td>'
 
 
@@ -196,8 +214,8 @@ def _letter(i: int) -> str:
 
 
 def _colour(i: int) -> str:
-    """The palette that can be told apart; from the eighth winner on the letter alone tells."""
-    names = list(PROVIDERS)
+    """Colours that can be told apart; when they are used up, the letter alone tells."""
+    names = [name for name in PROVIDERS if name != OTHER]
     return f"--own:var(--p-{slug(names[i]) if i < len(names) else 'other'})"
 
 
