@@ -8,7 +8,7 @@ from html import escape
 from playground.decoder.recorded import DecoderRun
 from playground.ui import panels, words
 
-HEADS = ("model", "one conversation", "64 at once, in all", "512 tokens read in", "live panel costs, of 1; 64")
+HEADS = ("model", "one conversation", "64 at once, in all", "512 tokens read in")
 OLDER = "The kernels have changed since: these figures are of older ones."
 
 
@@ -36,12 +36,10 @@ def _device(device: str, runs: Sequence[DecoderRun]) -> str:
 
 def _row(run: DecoderRun) -> str:
     said = ", ".join(filter(None, (run.dtype, f"{run.weights} weights", run.source.note)))
-    cost = [f"{100 * run.panel[n]:.1f} %" if n in run.panel else "–" for n in (1, 64)]
     cells = (
         _of(run.tokens_per_second, "tok/s"),
         _of(run.batches.get(64), "tok/s"),
         _of(run.prefill_ms, "ms"),
-        "; ".join(cost) if run.panel else "–",
     )
     return (
         f"<tr><th scope=row>{escape(run.shape)}<small>{escape(said)}</small></th>"
