@@ -138,8 +138,8 @@ def test_the_compiler_works_beside_the_cpu(engine):
 def test_as_many_compile_at_once_as_there_are_cores(engine, monkeypatch, compilers):
     monkeypatch.setattr("playground.engine.host.cpu_cores", lambda: compilers)
     with ThreadPoolExecutor(3) as people:
-        results = list(people.map(engine.run, [pause(300, ResourcesRequest)] * 3))
-    spans = sorted(map(span, results))
+        list(people.map(engine.run, [pause(200, ResourcesRequest)] * 2))  # every worker is awake
+        spans = sorted(map(span, people.map(engine.run, [pause(500, ResourcesRequest)] * 3)))
     assert overlap(*spans[:2]) == (compilers == 2)
     assert spans[2][0] >= min(end for _, end in spans[:2])  # the third waits for the first that is free
 
