@@ -66,6 +66,14 @@ def test_the_spread_is_in_order_and_leaves_out_what_has_no_time():
     assert charts.distribution(swept(configs=swept().configs[:1]), "time here") is None
 
 
+def test_a_wide_spread_has_round_ticks_and_whole_configs():
+    slow = [c.model_copy(update={"us": us(5.0 * 10**i), "ok": True}) for i, c in enumerate(swept().configs)]
+    layout = charts.distribution(swept(configs=tuple(slow)), "time here").layout
+    assert layout.yaxis.type == "log" and layout.xaxis.dtick == 1
+    assert dict(zip(layout.yaxis.ticktext, layout.yaxis.tickvals, strict=True))["1,000"] == 1000
+    assert charts.distribution(swept(), "time here").layout.yaxis.type != "log"
+
+
 def test_a_busy_host_is_told_beside_the_winner():
     assert "The host was busy" in view.banner(swept(note="the host was busy (load 9.0 on 2 cores)"))
     assert "busy" not in view.banner(swept())

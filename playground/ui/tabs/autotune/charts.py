@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -92,10 +93,13 @@ def distribution(result: SweepResult, measure: str) -> go.Figure | None:
     spread = max(values) > 8 * max(min(values), 1e-9) > 0
     fig = charts.figure(
         240,
-        xaxis={"title": "configs, the best first", "range": [0.3, len(known) + 0.7], "showgrid": False},
-        yaxis={"title": f"{measure}, {m.unit}", **({"type": "log"} if spread else {"rangemode": "tozero"})},
+        xaxis={
+            "title": "configs, the best first", "range": [0.3, len(known) + 0.7], "showgrid": False, "tick0": 1,
+            "dtick": math.ceil(len(known) / 12),
+        },
+        yaxis={"title": f"{measure}, {m.unit}", **(_log_ticks(values) if spread else {"rangemode": "tozero"})},
         showlegend=False,
-    )
+    )  # fmt: skip
     first = known[0][1]
     fig.add_scatter(
         x=list(range(1, len(known) + 1)), y=values, mode="markers",
@@ -109,3 +113,11 @@ def distribution(result: SweepResult, measure: str) -> go.Figure | None:
         y = math.log10(max(values[at - 1], 1e-9)) if spread else values[at - 1]
         fig.add_annotation(x=at, y=y, text="default", ay=-28, ax=0, arrowcolor=MUTED, font={"size": 13, "color": INK})
     return fig
+
+
+def _log_ticks(values: list[float]) -> dict[str, Any]:
+    """Round values 1, 2 and 5 times a power of ten; the powers alone where those are many."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    steps = (1, 2, 5) if high - low < 3 else (1,)
+    ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:,.6g}" for tick in ticks]}
