@@ -16,7 +16,7 @@ from triton.compiler.compiler import make_backend
 import kernels
 from kernels.spec import Config, Target
 from playground.engine import compile as offline
-from playground.engine import edits
+from playground.engine import edits, ptxas
 from playground.engine.job import Job
 from playground.engine.messages import ConfigChoice, EngineError, ResourcesRequest, ResourcesResult
 
@@ -116,6 +116,7 @@ def test_ptxas_runs_once_and_makes_what_triton_would(tmp_path, monkeypatch):
     found = offline.compile_launch(launch, target)  # what a launch has left in the cache: ptxas is asked once more
     monkeypatch.setattr(knobs.cache, "dir", str(tmp_path / "fresh"))
     ran.clear()
+    ptxas._figures_of.cache_clear()
     built = offline.compile_launch(launch, target)
     assert [call[0] for call in ran] == [knobs.nvidia.ptxas.path]
     assert built.binary == own.asm["cubin"] and built == found
