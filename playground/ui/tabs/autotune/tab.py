@@ -60,7 +60,8 @@ class Parts:
 def build(context: Context, bench: Bench) -> Loaded:
     """Lay out the tab and wire it to the bench."""
     with gr.Column(elem_classes="answer"):
-        banner = live.html(panels.verdict("unknown", "Not swept yet", EMPTY), elem_id="tune-answer")
+        first = panels.verdict("unknown", "Not swept yet", EMPTY)
+        banner = live.html(first, js_on_load="tp.watch(element)", elem_id="tune-answer")
     with gr.Column(elem_classes="sheet"), gr.Row(elem_classes="headrow", elem_id="tune-form"):
         targets = [(f"{arch} · {GPUS[arch]}", arch) for arch, t in TARGETS.items() if t.kind != "cpu"]
         target = gr.Dropdown(targets, value="sm_90", label="compile for", filterable=False, min_width=190)

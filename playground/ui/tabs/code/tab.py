@@ -36,7 +36,7 @@ EMPTY = (
 def build(context: Context, bench: Bench) -> Loaded:
     targets = [(f"{arch} · {GPUS[arch]}", arch) for arch, t in TARGETS.items() if t.kind != "cpu"]
     with gr.Column(elem_classes="answer"):
-        banner = live.html(panels.verdict("unknown", *EMPTY), elem_id="code-answer")
+        banner = live.html(panels.verdict("unknown", *EMPTY), js_on_load="tp.watch(element)", elem_id="code-answer")
     with gr.Column(elem_classes="sheet"):
         with gr.Row(elem_classes="headrow", elem_id="code-form"):
             head = live.html(panels.section("What the compiler made of it"))

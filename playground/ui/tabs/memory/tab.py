@@ -69,7 +69,7 @@ class Sheets:
 def build(context: Context, bench: Bench) -> Loaded:
     names = [(HERE, HERE), *((f"{g.name} · {g.arch}", g.name) for g in CATALOGUE.values())]
     with gr.Column(elem_classes="answer"):
-        banner = live.html(panels.verdict("unknown", *EMPTY), elem_id="memory-answer")
+        banner = live.html(panels.verdict("unknown", *EMPTY), js_on_load="tp.watch(element)", elem_id="memory-answer")
     with gr.Column(elem_classes="sheet"), gr.Row(elem_classes="headrow", elem_id="memory-form"):
         head = live.html(panels.section("Where the bytes go"))
         gpu = gr.Dropdown(names, value=FIRST_GPU, label="GPU", filterable=False, min_width=170)
