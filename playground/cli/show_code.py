@@ -46,7 +46,8 @@ def _headline(result: SweepResult) -> str:
     best = result.configs[result.best]
     gain = f", {result.speedup:.2f} times as fast as the default" if result.speedup else ""
     repaid = f"; repaid after {result.calls_to_repay:,} calls" if result.calls_to_repay else ""
+    note = f"Note: {result.note}.\n" if result.note else ""
     return (
-        f"Best: {best.config.label}{gain}. The sweep took {result.seconds:.1f} s{repaid}.\n"
+        f"Best: {best.config.label}{gain}. The sweep took {result.seconds:.1f} s{repaid}.\n{note}"
         f"Times: {result.source.kind} on {result.source.device}, {best.method}. {compiled}"
     )

@@ -114,6 +114,26 @@ def test_a_planted_bug_is_wrong_and_has_no_time(page, base):
     assert page.get_attribute("#chips [data-name='Mean over the block']", "aria-pressed") == "true"
 
 
+def test_an_answer_says_when_it_is_of_another_choice_and_a_new_one_comes_into_view(page, base):
+    visit(page, base, SMALL)
+    page.click("#run")
+    page.wait_for_selector(RIGHT)
+    page.locator("#run").wait_for()
+    page.wait_for_timeout(800)  # an answer is tied to the bench a moment after it has begun
+    answer, stale = page.locator("#answer"), re.compile("Run answers for the one above")
+    expect(answer).not_to_have_attribute("data-stale", stale)
+    for n in ("6000", "5000"):
+        size(page, "n").fill(n)
+        size(page, "n").press("Tab")
+        (expect(answer).to_have_attribute if n == "6000" else expect(answer).not_to_have_attribute)("data-stale", stale)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(answer).not_to_be_in_viewport()
+    page.evaluate("document.querySelector('#chips .chip').click()")
+    expect(answer).to_be_in_viewport()
+    page.wait_for_selector(f"{RIGHT}, {WRONG}, {FAILED}")
+    expect(answer).not_to_have_attribute("data-stale", stale)
+
+
 def test_out_of_bounds_names_the_line(page, base):
     visit(page, base, "kernel=vector_add&bug=Forgotten+mask&n=1025")
     page.click("#run")

@@ -30,11 +30,12 @@ def test_a_sweep_is_read_fastest_first_with_its_failures():
         ConfigResult(config=FIRST, ok=True, us=slow, method="warm cache", registers=20, occupancy=1.0),
         ConfigResult(config=SECOND, ok=True, us=TIMES, method="warm cache", registers=40, occupancy=0.5),
         ConfigResult(config=FIRST, ok=False, failure="out: wrong, so not timed"),
-        best=1, default=0, speedup=4.5, seconds=3.0, calls_to_repay=428_571,
+        best=1, default=0, speedup=4.5, seconds=3.0, calls_to_repay=428_571, note="the host was busy",
     )  # fmt: skip
     lines = show.text(result).splitlines()
     assert lines[1].startswith("BLOCK 512") and "best" in lines[1]
     assert "wrong: out: wrong, so not timed" in lines[3]
+    assert "Note: the host was busy.\n" in show.text(result)
     assert "4.50 times as fast as the default" in show.text(result) and "428,571 calls" in show.text(result)
 
 
