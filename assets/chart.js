@@ -28,10 +28,13 @@ async function laid(value, fig) {
   await new Promise(painted => setTimeout(painted));
 }
 
-// Drawn anew, as a legend that takes other lines would lie over the plot if it were only stretched.
+// Drawn afresh: only stretched, a legend that takes other lines would lie over the plot, and react sees no change.
 function follow() {
   const now = plot.offsetWidth;  // 0 while its tab is hidden
-  if (drawn && now && now !== wide) { wide = now; draw(); }
+  if (!drawn || !now || now === wide) return;
+  Plotly.purge(plot);
+  drawn = false;
+  draw();
 }
 
 new ResizeObserver(follow).observe(element);
