@@ -77,7 +77,13 @@ class Context:
             self.engine.warm()
             self.host()
         except EngineError as error:
-            print(f"The kernel worker did not start: {error}", flush=True)
+            self._say_unless_stopped("The kernel worker did not start", error)
+
+    @staticmethod
+    def _say_unless_stopped(what: str, error: EngineError) -> None:
+        """Ending the page ends what is being warmed up, which is no news."""
+        if error.failure.kind != "cancelled":
+            print(f"{what}: {error}", flush=True)
 
     def _wake_readers(self) -> None:
         """A request each, since much is imported by the first one."""
@@ -85,4 +91,4 @@ class Context:
             self.engine.run(TraceRequest(kernel="vector_add", dims={"n": 1000}))
             self.engine.run(CodeRequest(kernel="vector_add", dims={"n": 1000}, stages=("ttir",)))
         except EngineError as error:
-            print(f"The interpreter or the compiler did not start: {error}", flush=True)
+            self._say_unless_stopped("The interpreter or the compiler did not start", error)

@@ -48,7 +48,7 @@ def banner(result: CodeResult) -> str:
     if worst.occupancy is not None:
         detail += (
             f"An SM holds {words.count(worst.programs_per_sm or 0, 'program')}, "
-            f"{words.percent(worst.occupancy)} % of its warps, limited by {worst.limit}."
+            f"{words.percent(worst.occupancy)}\u00a0% of its warps, limited by {worst.limit}."
         )
     return panels.verdict("code", headline, detail, result.source)
 
