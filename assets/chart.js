@@ -21,20 +21,19 @@ async function laid(value, fig) {
   await tp.plotly();
   await document.fonts.ready;  // labels are measured once; a late font would cut them
   if (!plot.isConnected || props.value !== value) return;
-  wide = plot.offsetWidth;  // taken before: the window may change while Plotly draws for this width
+  const now = plot.offsetWidth;  // taken before: the window may change while Plotly draws for this width
+  // Drawn afresh: only stretched, a legend that takes other lines would lie over the plot, and react sees no change.
+  if (drawn && now !== wide) Plotly.purge(plot);
+  wide = now;
   await Plotly.react(plot, fig.data, fig.layout, {displayModeBar: false, responsive: false, scrollZoom: false});
   drawn = true;
   follow();
   await new Promise(painted => setTimeout(painted));
 }
 
-// Drawn afresh: only stretched, a legend that takes other lines would lie over the plot, and react sees no change.
 function follow() {
   const now = plot.offsetWidth;  // 0 while its tab is hidden
-  if (!drawn || !now || now === wide) return;
-  Plotly.purge(plot);
-  drawn = false;
-  draw();
+  if (drawn && now && now !== wide) draw();
 }
 
 new ResizeObserver(follow).observe(element);

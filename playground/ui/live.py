@@ -41,6 +41,15 @@ def chart(plotly_url: str, label: str, **options: Any) -> gr.HTML:
     )
 
 
+def shown(on: bool, **update: Any) -> Any:
+    """An update that shows a component or hides it.
+
+    Hidden, it stays in the browser: visible=False would take it down and build it anew at the next answer, which is
+    slow, and Gradio leaks a part of each that it takes down.
+    """
+    return gr.update(visible=True if on else "hidden", **update)
+
+
 def drawn(fig: go.Figure | None) -> str | None:
     """A figure as the value of a chart; None empties it."""
     return None if fig is None else fig.to_json()

@@ -51,7 +51,7 @@ class Parts:
 def draw(answer: Answer, host: HostResult | None) -> list[Any]:
     """What each of `Parts.outputs` shows of an answer."""
     working = answer.progress is not None
-    buttons = [gr.update(visible=not working), gr.update(visible=working)]
+    buttons = [live.shown(not working), live.shown(working)]
     spec = get(answer.request.kernel)
     banner = view.banner(answer)
     note = view.picture(answer) + lesson.note(spec, answer.request, answer.run) if answer.run else ""
@@ -66,7 +66,7 @@ def draw(answer: Answer, host: HostResult | None) -> list[Any]:
 
 def _shown(html: str) -> Any:
     """A piece that takes no room while it is empty."""
-    return gr.update(value=html, visible=bool(html))
+    return live.shown(bool(html), value=html)
 
 
 def _here(answer: Answer, host: HostResult | None) -> list[Any]:
@@ -76,11 +76,11 @@ def _here(answer: Answer, host: HostResult | None) -> list[Any]:
     if bench:
         table = panels.section(title, bench.source, view.conditions(bench)) + view.table(bench, answer.run, title)
         head = panels.section(headings.times(bench), bench.source, "whiskers p20–p80; less is better")
-        return [gr.update(visible=True), table, head, live.drawn(view.bars(bench))]
+        return [live.shown(True), table, head, live.drawn(view.bars(bench))]
     if answer.right and answer.progress and not answer.untimed:
         waiting = panels.section(title) + panels.working(answer.progress)
-        return [gr.update(visible=True), waiting, panels.section("Time", None, "comes with the table"), None]
-    return [gr.update(visible=False), "", "", None]
+        return [live.shown(True), waiting, panels.section("Time", None, "comes with the table"), None]
+    return [live.shown(False), "", "", None]
 
 
 def _there(answer: Answer) -> list[Any]:
@@ -88,13 +88,13 @@ def _there(answer: Answer) -> list[Any]:
     recorded = answer.recorded
     if answer.unrecorded and answer.right:
         absent = panels.section("Against PyTorch, on a GPU", None, answer.unrecorded)
-        return [gr.update(visible=True), absent, "", None]
+        return [live.shown(True), absent, "", None]
     if recorded is None or not answer.right:
-        return [gr.update(visible=False), "", "", None]
+        return [live.shown(False), "", "", None]
     title = f"Against PyTorch, on {recorded.source.device}"
     table = panels.section(title, recorded.source, view.recorded_note(answer)) + view.table(recorded, None, title)
     head = panels.section(headings.times(recorded), recorded.source, f"whiskers p20–p80; on {recorded.source.device}")
-    return [gr.update(visible=True), table, head, live.drawn(view.bars(recorded))]
+    return [live.shown(True), table, head, live.drawn(view.bars(recorded))]
 
 
 def what_run_brings(host: HostResult | None) -> str:

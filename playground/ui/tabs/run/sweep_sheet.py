@@ -62,7 +62,7 @@ def at_rest(context: Context, request: Request) -> list[Any]:
     spec = get(request.kernel)
     found = sweep.recorded(context.engine, spec, request)
     chart = view.sweep_chart(found, spec.sweep_dim)
-    shown = [gr.update(visible=chart is not None), _recorded_head(found, spec.sweep_dim), live.drawn(chart)]
+    shown = [live.shown(chart is not None), _recorded_head(found, spec.sweep_dim), live.drawn(chart)]
     return [_invitation(context, request), None, *shown]
 
 
@@ -88,8 +88,7 @@ def _recorded_head(found: list[BenchResult], dim: str) -> str:
 
 def _run(context: Context, session: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     def shows(head: str, chart: str | None, working: bool) -> list[Any]:
-        return [head, chart, gr.update(interactive=not working), gr.update(visible=not working),
-                gr.update(visible=working)]  # fmt: skip
+        return [head, chart, gr.update(interactive=not working), live.shown(not working), live.shown(working)]
 
     try:
         asked = form.read(context, *values)

@@ -59,7 +59,7 @@ def build(context: Context, bench: Bench, parts: Parts) -> Sheet:
 
 def shows(now: Visit) -> list[Any]:
     """What the sheet shows of a visit."""
-    return [now, gr.update(visible=bool(now.runs)), visit.listing(now), live.drawn(visit.chart(now))]
+    return [now, live.shown(bool(now.runs)), visit.listing(now), live.drawn(visit.chart(now))]
 
 
 def _csv(now: Visit) -> dict[str, str]:
