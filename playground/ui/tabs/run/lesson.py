@@ -31,7 +31,7 @@ def note(spec: KernelSpec, request: Request, run: RunResult | None) -> str:
 def _bug(spec: KernelSpec, bug: Bug) -> str:
     head = panels.section(f"Planted bug: {bug.name}", None, f"Hint: {bug.hint}")
     return (
-        f"{head}<p>What one sees: {escape(bug.symptom)}.</p>"
+        f"{head}<p>What one sees: {escape(bug.symptom)}. With case on none the kernel runs as it is.</p>"
         f"<details open><summary>The change</summary>{diff(edits.source_of(spec), edits.plant(spec, bug))}</details>"
     )
 

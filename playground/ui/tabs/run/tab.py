@@ -29,7 +29,11 @@ def build(context: Context, bench: Bench) -> Loaded:
     """Lay out the tab and wire it to the bench."""
     parts = Parts(context, bench)
     with gr.Column(elem_classes="sheet"):
-        live.html(panels.section("Break it", None, "Each sets the shape or plants a bug, and runs."))
+        live.html(
+            panels.section(
+                "Break it", None, "Each sets the shape and dtype where it bites, and runs; dashed ones plant a bug."
+            )
+        )
         chips = live.html("", js_on_load=live.script("chips.js"), elem_id="chips")
     sweep = sweep_sheet.build(context, bench)
     visits = visit_sheet.build(context, bench, parts)
