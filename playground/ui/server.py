@@ -7,6 +7,7 @@ nothing from another host.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -116,6 +117,7 @@ def launch(engine: Engine, settings: Settings) -> None:
         signal.signal(signal.SIGTERM, _stop)
         serve(engine, settings).block_thread()
     engine.close()
+    gc.freeze()  # the interpreter's last collection would walk all of torch for seconds, to free what ends anyway
 
 
 def _stop(signum: int, frame: Any) -> None:
