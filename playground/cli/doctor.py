@@ -117,8 +117,10 @@ def _baselines() -> Iterator[Check]:
 
     known = {b.name: b.install for spec in kernels.all_kernels().values() for b in spec.baselines}
     for name, install in sorted(known.items()):
-        version = _version(install.split()[-1])
-        yield Check(name=f"baseline {name}", ok=version is not None, why=version or f"not installed: {install}")
+        package = re.match(r"pip install (\S+)", install)
+        version = _version(package[1] if package else "torch")
+        why = f"not installed: {install}" if version is None else version if package else f"{install}; torch {version}"
+        yield Check(name=f"baseline {name}", ok=version is not None, why=why)
 
 
 def _disk(engine: Engine) -> Iterator[Check]:

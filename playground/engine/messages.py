@@ -201,6 +201,10 @@ class Times(Message):
     p50: float
     p80: float
 
+    def overlaps(self, other: Times) -> bool:
+        """Whether the two spreads share a time: no ranking is sure then."""
+        return self.p20 <= other.p80 and other.p20 <= self.p80
+
 
 class ProviderBench(Message):
     """One implementation's times; none where its verdict failed.

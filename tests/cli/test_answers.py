@@ -182,6 +182,15 @@ def test_doctor_says_why_each_thing_does_not_work(tmp_path, monkeypatch):
     assert checks["python"].ok
 
 
+def test_doctor_knows_what_is_part_of_pytorch_from_what_is_to_be_installed(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", {"torch": "2.13.0", "flash-attn": None, "liger-kernel": "0.8"}.get)
+    found = {check.name: check for check in doctor._baselines()}
+    assert found["baseline FlexAttention"].ok and "torch 2.13.0" in found["baseline FlexAttention"].why
+    assert found["baseline Liger"].why == "0.8"
+    missing = found["baseline flash-attn"]
+    assert not missing.ok and missing.why.startswith("not installed: pip install flash-attn")
+
+
 def test_doctor_tells_a_native_answer_from_a_stand_in(tmp_path):
     interpreted = Source(kind="interpreted", device="a CPU", date="2026-01-01")
     Stage.answer = run_result(note="interpreted: llvmlite is missing").model_copy(update={"source": interpreted})

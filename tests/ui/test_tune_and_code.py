@@ -79,6 +79,13 @@ def test_a_busy_host_is_told_beside_the_winner():
     assert "busy" not in view.banner(swept())
 
 
+def test_a_winner_within_the_noise_is_none():
+    default, best, *others = swept().configs
+    wide = best.model_copy(update={"us": Times(p20=4.0, p50=5.0, p80=9.0)})
+    assert "no faster than the default beyond the noise" in view.banner(swept(configs=(default, wide, *others)))
+    assert "1.6 times as fast as the default" in view.banner(swept())
+
+
 def test_own_ranges_are_every_combination_and_refused_where_they_cannot_be():
     asked = Request(kernel="vector_add", dims={"n": 4096}, dtype="float32")
     made = tab.ranges_of("BLOCK=512,1024 num_warps=2,4,8", asked)

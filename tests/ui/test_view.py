@@ -10,7 +10,7 @@ import pytest
 
 import kernels
 from playground.engine import bench, edits
-from playground.engine.messages import Failure, Progress
+from playground.engine.messages import Failure, Progress, Times
 from playground.ui import panels
 from playground.ui.answer import Answer
 from playground.ui.tabs.run import lesson, method, sheet, view
@@ -30,6 +30,15 @@ def plain(html: str) -> str:
 def test_the_headline_states_the_result(gain, headline):
     found = answer()
     assert view.headline(faster(found, gain) if gain else replace(found, bench=None)) == headline
+
+
+def test_times_whose_spreads_overlap_are_not_ranked():
+    found = faster(answer(), 3.6)
+    providers = found.bench.providers
+    wide = Times(p20=providers["triton"].us.p20, p50=200.0, p80=900.0)
+    eager = providers["eager"].model_copy(update={"us": wide})
+    noisy = replace(found, bench=found.bench.model_copy(update={"providers": {**providers, "eager": eager}}))
+    assert view.headline(noisy) == "Right; the times are too noisy to say which is faster"
 
 
 def test_a_time_taken_on_a_busy_host_says_so_beside_the_headline():

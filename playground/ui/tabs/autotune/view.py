@@ -93,13 +93,15 @@ def banner(result: SweepResult) -> str:
         )
     best = result.configs[result.best]
     assert best.us is not None and result.source is not None
+    default = result.configs[result.default] if result.default is not None else None
     headline = best.config.label
     if result.best == result.default:
         headline += ": the default is the fastest"
+    elif default and default.us and default.us.overlaps(best.us):
+        headline += ": no faster than the default beyond the noise"
     elif result.speedup:
         headline += f": {words.speedup(result.speedup)[:-1]} times as fast as the default"
     number, unit = words.quantity(best.us.p50, words.MICROSECONDS)
-    default = result.configs[result.default] if result.default is not None else None
     items = [
         panels.Stat(number, unit, "best", f"default {words.text(default.us.p50, words.MICROSECONDS)}"
                     if default and default.us else ""),

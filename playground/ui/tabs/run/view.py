@@ -72,8 +72,11 @@ def headline(answer: Answer) -> str:
     """The result in words. It joins a verdict and a time of one device alone."""
     bench = answer.timed
     gain = bench.providers["triton"].speedup if bench and "triton" in bench.providers else None
-    if gain is None:
+    if bench is None or gain is None:
         return "Right"
+    ours, eager = bench.providers["triton"].us, bench.providers["eager"].us
+    if not 0.95 <= gain < 1.05 and ours and eager and ours.overlaps(eager):
+        return "Right; the times are too noisy to say which is faster"
     if gain >= 1.05:
         return f"Right, and {words.speedup(gain)[:-1]} times as fast as eager"
     return "Right, and as fast as eager" if gain >= 0.95 else f"Right, at {words.speedup(gain)[:-1]} of eager's speed"
