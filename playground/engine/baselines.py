@@ -16,6 +16,7 @@ from kernels.spec import Baseline, KernelSpec
 from playground.engine import host
 
 TRITON, EAGER, COMPILED = "triton", "eager", "torch.compile"
+KINDS = {"cuda": "a GPU", "cpu": "a CPU"}  # what a person calls a device of PyTorch's
 NOT_ASKED = "not run on a CPU unless asked for: its first compilation takes 10 to 20 s"
 
 Loader = Callable[[], Callable[..., Any]]
@@ -53,7 +54,8 @@ def _compiled(spec: KernelSpec, device: torch.device, asked: bool) -> Callable[.
 
 def _installed(baseline: Baseline, device: torch.device) -> Callable[..., Any]:
     if device.type not in baseline.devices:
-        raise Unavailable(f"runs on {' or '.join(baseline.devices)} only, and this is a {device.type} device")
+        wanted = " or ".join(KINDS.get(kind, kind) for kind in baseline.devices)
+        raise Unavailable(f"needs {wanted}, and this is {KINDS.get(device.type, device.type)}")
     try:
         return baseline.load()
     except ImportError:

@@ -118,7 +118,7 @@ def test_a_baseline_that_raises_or_is_missing_is_a_line_of_its_own(monkeypatch):
     found = result.providers
     assert result.ok and found["eager"].ok
     assert found["Absent"].missing == "not installed: pip install absent"
-    assert found["Elsewhere"].missing == "runs on cuda only, and this is a cpu device"
+    assert found["Elsewhere"].missing == "needs a GPU, and this is a CPU"
     assert "shape [1]" in found["Crooked"].outputs["out"].note
     assert found["Broken"].failure == "ZeroDivisionError: division by zero"
     assert found["torch.compile"].missing == baselines.NOT_ASKED

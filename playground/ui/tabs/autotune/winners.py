@@ -86,7 +86,9 @@ def listed(context: Context) -> str:
         return '<p class="quiet">No winner is kept. Sweep configs, then Use the winner here.</p>'
     heads = ("kernel", "shapes up to", "dtype", "config", "µs", "default, µs", "device", "kept on")
     optional = {"default, µs", "device", "kept on"}
-    head = "".join(f"<th scope=col{' class=opt' if h in optional else ''}>{h}</th>" for h in heads)
+    head = "".join(
+        f'<th scope=col class="{"" if "µs" in h else "words"} {"opt" if h in optional else ""}">{h}</th>' for h in heads
+    )
     body = "".join(_winner(w) for w in found)
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Winners kept"><table class="fig configs">'
@@ -97,8 +99,9 @@ def listed(context: Context) -> str:
 def _winner(w: tuned.Winner) -> str:
     shape = words.shape({name: tuned.next_power_of_2(size) for name, size in w.dims.items()})
     cells = (
-        (shape, ""), (w.dtype, ""), (w.config.label, ""), (words.digits(w.us), ""),
-        (words.digits(w.default_us) if w.default_us else "", "opt"), (w.device, "opt"), (w.date[:10], "opt"),
+        (shape, "words"), (w.dtype, "words"), (w.config.label, "words"), (words.digits(w.us), ""),
+        (words.digits(w.default_us) if w.default_us else "", "opt"), (w.device, "words opt"),
+        (w.date[:10], "words opt"),
     )  # fmt: skip
     body = "".join(f'<td class="{kind}">{escape(text)}</td>' for text, kind in cells)
     return f"<tr><th scope=row>{escape(w.kernel)}</th>{body}</tr>"
