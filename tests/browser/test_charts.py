@@ -19,5 +19,6 @@ DRAWN = """async code => {
 def test_a_chart_whose_window_changes_while_it_is_drawn_is_drawn_again(chrome):
     page = chrome.new_page()
     page.set_content('<div id="chart" style="width: 700px"><div class="plot"></div></div>')
-    assert page.evaluate(DRAWN, live.script("chart.js")) == [700, 400]
+    first, *later = page.evaluate(DRAWN, live.script("chart.js"))
+    assert first == 700 and set(later) == {400}
     page.close()

@@ -109,7 +109,11 @@ def test_make_lists_its_targets():
 
 def test_gpu_tests_run_with_the_python_that_is_given():
     done = subprocess.run(
-        ["make", "-n", "gpu", "PYTHON=some-python"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "-n", "gpu", "PYTHON=some-python"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == "some-python -m pytest -m gpu"
 
