@@ -32,8 +32,7 @@ class DecoderRun(Message):
 
     shape: as SmolLM2-135M. weights: "random" or "a checkpoint's". tokens_per_second: one conversation at `context`
     tokens. batches: tokens per second of all conversations together, by their number. prefill_ms: of 512 tokens.
-    panel: share of a step that the live panel costs, by the number of conversations. peers: tokens per second of
-    transformers in the same run, by how it ran. stale: the kernels have changed since.
+    peers: tokens per second of transformers in the same run, by how it ran. stale: the kernels have changed since.
     """
 
     shape: str
@@ -44,7 +43,6 @@ class DecoderRun(Message):
     context: int = 512
     prefill_ms: float | None = None
     batches: dict[int, float] = Field(default_factory=dict)
-    panel: dict[int, float] = Field(default_factory=dict)
     peers: dict[str, float] = Field(default_factory=dict)
     stale: bool = False
 
@@ -103,7 +101,6 @@ def _run(lines: list[dict[str, Any]]) -> DecoderRun:
         context=decode.get("context", 512),
         prefill_ms=prefill.get("ms"),
         batches={line["batch"]: line["tokens_per_second"] for line in of.get("batch", [])},
-        panel={line["batch"]: line["cost"] for line in of.get("panel", [])},
         peers={line["how"]: line["tokens_per_second"] for line in of.get("transformers", [])},
         stale=setup["source_hash"] != source_hash(),
     )  # fmt: skip

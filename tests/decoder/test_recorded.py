@@ -30,7 +30,7 @@ def test_lines_of_a_run_become_its_figures(tmp_path):
     written(tmp_path, recorded.source_hash())
     (run,) = recorded.runs(tmp_path)
     assert run.tokens_per_second == 1960.9 and run.prefill_ms == 2.835 and run.batches == {64: 39487.0}
-    assert run.peers == {"eager": 38.8} and run.panel == {1: 0.0135} and not run.stale
+    assert run.peers == {"eager": 38.8} and not run.stale
     assert run.source.kind == "recorded" and run.source.device == "NVIDIA H200"
 
 

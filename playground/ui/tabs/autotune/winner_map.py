@@ -184,7 +184,7 @@ def winner(cell: SweepResult) -> int:
     assert cell.best is not None
     best = cell.configs[cell.best].us
     assert best is not None
-    tied = [i for i, c in enumerate(cell.configs) if c.ok and c.us and c.us.p20 <= best.p80]
+    tied = [i for i, c in enumerate(cell.configs) if c.ok and c.us and c.us.overlaps(best)]
     return cell.default if cell.default in tied else tied[0]
 
 
