@@ -12,12 +12,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 
 from kernels.spec import Cost, Inputs
-from playground.engine import choose, execute, host, roofs, timing
+from playground.engine import choose, execute, host, roofs, shares, timing
 from playground.engine.baselines import EAGER, TRITON, Loader, Unavailable, implementations, named
 from playground.engine.errors import describe, is_fatal
 from playground.engine.execute import Case, OutsideTensor, Verdicts
@@ -59,16 +58,18 @@ def bench(request: BenchRequest, job: Job) -> BenchResult:
     if job.interpreted:
         raise EngineError(Failure(kind="unavailable", message="an interpreted kernel's time is not a kernel's time"))
     with execute.prepare(request, job) as case:
-        peaks = roofs.roofs(job)
+        # Peaks of a CPU take seconds, and nothing that is timed depends on them.
+        wait = request.roofs or job.device.type == "cuda"
+        peaks = roofs.roofs(job) if wait else roofs.known(job.device)
         with execute.arithmetic(case.dtype):
             return _bench(case, request, peaks)
 
 
-def _bench(case: Case, request: BenchRequest, peaks: Roofs) -> BenchResult:
+def _bench(case: Case, request: BenchRequest, peaks: Roofs | None) -> BenchResult:
     job, cost = case.job, case.spec.cost(case.inputs)
     job.progress("reference in float64")
     verdicts = Verdicts(case)
-    bound, floor_us = floor(cost, peaks, case.dtype)
+    bound, floor_us = shares.floor(cost.bytes_moved, cost.flops, peaks, case.dtype)
     clock = timing.timer(job.device, request.quick)
     clock.rest = REST if bound == "compute" and floor_us > HOT_US else 0.0
     measured: dict[str, Measured | ProviderBench] = {}
@@ -82,25 +83,16 @@ def _bench(case: Case, request: BenchRequest, peaks: Roofs) -> BenchResult:
     timed = {name: m for name, m in measured.items() if isinstance(m, Measured)}
     quoted = headline(timed, job.device)
     base = timed.get(EAGER)
-    cached = host.last_level_cache(job.device)
     providers = {
-        name: _figures(m, base, quoted, cost, floor_us, cached) if isinstance(m, Measured) else m
-        for name, m in measured.items()
+        name: _figures(m, base, quoted, cost) if isinstance(m, Measured) else m for name, m in measured.items()
     }
-    return BenchResult(
+    result = BenchResult(
         ok=providers[TRITON].ok, choice=choose.as_choice(request, case.chosen, case.config, case.origin),
-        providers=providers, bytes_moved=cost.bytes_moved, flops=cost.flops, roofs=peaks, bound=bound,
+        providers=providers, bytes_moved=cost.bytes_moved, flops=cost.flops, roofs=None, bound=bound,
         floor_us=floor_us, source=execute.source(job),
         note="; ".join(filter(None, (*case.notes, host.busy() if job.device.type == "cpu" else ""))),
     )  # fmt: skip
-
-
-def floor(cost: Cost, peaks: Roofs, dtype: str) -> tuple[Literal["memory", "compute"], float]:
-    """The roof that binds, and the microseconds it allows. A dtype without a roof of its own takes float32's."""
-    memory = cost.bytes_moved / peaks.copy_gbps / 1e3 if peaks.copy_gbps else 0.0
-    tflops = peaks.matmul_tflops.get(dtype) or peaks.matmul_tflops.get("float32") or math.inf
-    compute = cost.flops / tflops / 1e6
-    return ("compute", compute) if compute > memory else ("memory", memory)
+    return shares.against(result, peaks, host.last_level_cache(job.device)) if peaks else result
 
 
 def headline(timed: dict[str, Measured], device: torch.device) -> str:
@@ -111,29 +103,17 @@ def headline(timed: dict[str, Measured], device: torch.device) -> str:
     return "graph_us" if own and "graph_us" in own.times else "cold_us"
 
 
-def _over(cost: Cost, cached: int) -> str:
-    """Why more than the roof is reached. cached: bytes of the last-level cache."""
-    if cost.bytes_moved < 4 * cached:
-        return "over 100 %: part of the data is served from cache, not from memory"
-    return "over 100 %: the roof is a copy's, and this reads more than it writes"
-
-
-def _figures(
-    m: Measured, base: Measured | None, quoted: str, cost: Cost, floor_us: float, cached: int
-) -> ProviderBench:
+def _figures(m: Measured, base: Measured | None, quoted: str, cost: Cost) -> ProviderBench:
+    """All but the share of a roof."""
     field_ = quoted if quoted in m.times else "cold_us"
     us = m.times[field_]
     methods = {"cold_us": COLD, "warm_us": WARM_CPU, "graph_us": m.graph}
-    share = floor_us / us.p50 if us.p50 else None
-    note = m.note
-    if share and share > 1:
-        note = "; ".join(filter(None, (note, _over(cost, cached))))
     return ProviderBench(
         ok=True, us=us, method=methods[field_], calls=m.calls, gbps=cost.bytes_moved / us.p50 / 1e3,
-        tflops=cost.flops / us.p50 / 1e6, share_of_peak=share,
+        tflops=cost.flops / us.p50 / 1e6,
         speedup=base.times[field_].p50 / us.p50 if base and field_ in base.times else None,
         ulps=max((v.ulps for v in m.outputs.values()), default=0.0),
-        error=max((v.error for v in m.outputs.values()), default=0.0), note=note,
+        error=max((v.error for v in m.outputs.values()), default=0.0), note=m.note,
         cold_us=m.times["cold_us"], warm_us=m.times["warm_us"], launch_us=m.times["launch_us"],
         graph_us=m.times.get("graph_us"), first_seconds=m.first_seconds,
     )  # fmt: skip

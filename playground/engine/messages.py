@@ -62,11 +62,15 @@ class RunRequest(Request):
 
 
 class BenchRequest(Request):
-    """quick: fewer repeats, for a sweep. alone: Triton only, without eager beside it."""
+    """quick: fewer repeats, for a sweep. alone: Triton only, without eager beside it.
+
+    roofs: measured first where they are not yet. Without that a CPU's result comes at once, and may have none.
+    """
 
     verb: Literal["bench"] = "bench"
     quick: bool = False
     alone: bool = False
+    roofs: bool = True
 
 
 class ResourcesRequest(Request):
@@ -263,6 +267,7 @@ class BenchResult(Message):
     """bound: the roof that binds this shape ("memory" or "compute"), from `cost` and the measured roofs.
 
     floor_us: the time that roof allows. stale: for a recording, that the kernel has changed since.
+    roofs: None where they were not asked for and are not measured yet; no share is known then, and floor_us is 0.
     """
 
     verb: Literal["bench"] = "bench"
@@ -271,7 +276,7 @@ class BenchResult(Message):
     providers: dict[str, ProviderBench]
     bytes_moved: int
     flops: int
-    roofs: Roofs
+    roofs: Roofs | None
     bound: Literal["memory", "compute"]
     floor_us: float
     source: Source

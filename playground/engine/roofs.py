@@ -52,6 +52,11 @@ def roofs(job: Job) -> Roofs:
     return _measured.get(job.device) or _measured.setdefault(job.device, _measure(job))
 
 
+def known(device: torch.device) -> Roofs | None:
+    """The roofs if they have been measured in this process."""
+    return _measured.get(device)
+
+
 _measured: dict[torch.device, Roofs] = {}
 
 

@@ -14,11 +14,13 @@ from typing import Any, Protocol
 
 from kernels import get
 from playground.decoder.client import Host
+from playground.engine import shares
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
     EngineError,
     Failure,
+    HostRequest,
     HostResult,
     Message,
     Progress,
@@ -102,7 +104,7 @@ def answers(engine: Engine, request: Request, host: HostResult, cancel: threadin
     waiting = Progress(what="Timing every implementation")
     now = replace(now, recorded=known, unrecorded=other, progress=waiting)
     yield now
-    for grown in _timed(engine, now, cancel):
+    for grown in _timed(engine, now, host, cancel):
         yield (now := grown)
     yield replace(now, progress=None, resources=_done(compiled, cancel))
 
@@ -116,9 +118,10 @@ def _took(event: Any, name: str) -> dict[str, Any]:
     return {"progress": event} if isinstance(event, Progress) else {name: event}
 
 
-def _timed(engine: Engine, now: Answer, cancel: threading.Event) -> Iterator[Answer]:
+def _timed(engine: Engine, now: Answer, host: HostResult, cancel: threading.Event) -> Iterator[Answer]:
+    """The times, and where the device's roofs are not measured yet, their shares of these some seconds later."""
     try:
-        for event in engine.stream(ask(BenchRequest, now.request), cancel):
+        for event in engine.stream(ask(BenchRequest, now.request, roofs=host.kind == "gpu"), cancel):
             if isinstance(event, BenchResult) and event.source.kind == "recorded":
                 # A host that cannot time answers with a recording: those stand in their own place.
                 now = replace(now, untimed=event.note or "This host cannot time kernels.")
@@ -128,6 +131,20 @@ def _timed(engine: Engine, now: Answer, cancel: threading.Event) -> Iterator[Ans
     except EngineError as error:
         line = "Stopped before it was timed." if error.failure.kind == "cancelled" else error.failure.message
         yield replace(now, untimed=line)
+        return
+    if now.timed and now.timed.roofs is None:
+        yield from _placed(engine, now, now.timed, cancel)
+
+
+def _placed(engine: Engine, now: Answer, bench: BenchResult, cancel: threading.Event) -> Iterator[Answer]:
+    """The times with their shares of the roofs. Without these they stand alone."""
+    with contextlib.suppress(EngineError):
+        for event in engine.stream(HostRequest(roofs=True), cancel):
+            if isinstance(event, HostResult) and event.roofs:
+                now = replace(now, bench=shares.against(bench, event.roofs, max(event.caches.values(), default=0)))
+            elif isinstance(event, Progress):
+                now = replace(now, progress=event)
+            yield now
 
 
 def _resources(engine: Engine, request: Request, host: HostResult) -> ResourcesResult | None:

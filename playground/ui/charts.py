@@ -55,7 +55,7 @@ def label(name: str) -> str:
 def provider_bars(bars: Sequence[Bar], floor_us: float, floor: str) -> go.Figure:
     """Median time for each provider with p20 to p80, and the time that the measured roof allows.
 
-    floor: the name of that line, e.g. "copy floor".
+    floor: the name of that line, e.g. "copy floor"; none is drawn at 0, where no roof is known.
     """
     unit, size = words.unit_for(max(bar.us for bar in bars), words.MICROSECONDS)
     top = max(*(bar.p80 for bar in bars), floor_us) / size
@@ -68,7 +68,8 @@ def provider_bars(bars: Sequence[Bar], floor_us: float, floor: str) -> go.Figure
     )
     for bar in bars:
         _bar(fig, bar, unit, size)
-    _floor(fig, floor_us / size, 1.26 * top, f"{floor} {words.digits(floor_us / size)} {unit}")
+    if floor_us:
+        _floor(fig, floor_us / size, 1.26 * top, f"{floor} {words.digits(floor_us / size)} {unit}")
     return fig
 
 

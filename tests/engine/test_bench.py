@@ -9,10 +9,18 @@ import pytest
 import torch
 
 from kernels.spec import Cost
-from playground.engine import bench, device, execute, host, roofs, timing
+from playground.engine import bench, device, execute, host, roofs, shares, timing
 from playground.engine.bench import Measured
 from playground.engine.job import Job
-from playground.engine.messages import BenchRequest, BenchResult, EngineError, OutputVerdict, Roofs, Source, Times
+from playground.engine.messages import (
+    BenchRequest,
+    BenchResult,
+    EngineError,
+    ProviderBench,
+    Roofs,
+    Source,
+    Times,
+)
 
 CPU = torch.device("cpu")
 SOURCE = Source(kind="measured", device="this one", date="2026-01-01")
@@ -98,18 +106,42 @@ def test_every_figure_follows_from_the_times_and_the_cost():
     ],
 )
 def test_floor_is_the_roof_that_binds(cost, dtype, expected):
-    bound, us = bench.floor(cost, PEAKS, dtype)
+    bound, us = shares.floor(cost.bytes_moved, cost.flops, PEAKS, dtype)
     assert (bound, us) == (expected[0], pytest.approx(expected[1]))
 
 
 def test_more_than_the_roof_says_why():
-    verdict = OutputVerdict(ok=True, error=0, bar=1, rms_error=0, rms_bar=1, ulps=0.5, ulps_bar=1)
-    own = Measured({name: times(2.0) for name in ("cold_us", "warm_us", "launch_us")}, 3, outputs={"out": verdict})
-    small, large = Cost(10, 10, 1), Cost(3000, 1000, 1)
-    assert "served from cache" in bench._figures(own, own, "warm_us", small, 3.0, cached=100).note
-    assert "reads more than it writes" in bench._figures(own, own, "warm_us", large, 3.0, cached=100).note
-    assert bench._figures(own, own, "warm_us", small, 3.0, cached=100).share_of_peak == 1.5
-    assert bench._figures(own, own, "warm_us", small, 1.0, cached=100).note == ""
+    result = run(dims={"n": 100_000}).model_copy(
+        update={"providers": {"triton": ProviderBench(ok=True, us=times(2.0))}}
+    )
+
+    def own(bytes_moved: int, gbps: float) -> ProviderBench:
+        roof = PEAKS.model_copy(update={"copy_gbps": gbps})
+        return shares.against(result.model_copy(update={"bytes_moved": bytes_moved, "flops": 0}), roof, 100).providers[
+            "triton"
+        ]
+
+    assert own(300, 0.1).share_of_peak == pytest.approx(1.5)  # 3 us at 0.1 GB/s, in 2 us
+    assert "served from cache" in own(300, 0.1).note
+    assert "reads more than it writes" in own(4000, 1.0).note
+    assert own(300, 0.3).share_of_peak == pytest.approx(0.5) and own(300, 0.3).note == ""
+
+
+def test_times_need_not_wait_for_roofs_and_take_their_shares_later(monkeypatch):
+    def not_now(job: Job) -> Roofs:
+        raise AssertionError("the roofs were measured")
+
+    whole = run(dims={"n": 100_000})
+    monkeypatch.setattr(roofs, "roofs", not_now)
+    alone = run(dims={"n": 100_000}, roofs=False)
+    own = alone.providers["triton"]
+    assert alone.ok and alone.roofs is None and alone.bound == "memory" and alone.floor_us == 0.0
+    assert own.us and own.gbps and own.share_of_peak is None and own.speedup
+    later = shares.against(alone, PEAKS, 2**22)
+    assert (later.roofs, later.bound, later.floor_us) == (whole.roofs, whole.bound, whole.floor_us)
+    assert later.providers["triton"].share_of_peak == pytest.approx(later.floor_us / own.us.p50)
+    monkeypatch.setitem(roofs._measured, CPU, PEAKS)  # known by now: they cost nothing
+    assert run(dims={"n": 100_000}, roofs=False).roofs == PEAKS
 
 
 def test_a_kernel_is_short_where_its_launch_takes_as_long():
@@ -126,10 +158,10 @@ def test_one_method_is_quoted_for_all_and_a_peer_without_it_names_its_own():
     assert bench.headline({"triton": both, "eager": cold_only}, gpu) == "graph_us"
     assert bench.headline({"triton": cold_only, "eager": both}, gpu) == "cold_us"
     assert bench.headline({"triton": both}, CPU) == "warm_us"
-    mine = bench._figures(both, cold_only, "graph_us", Cost(1, 1, 1), 0.1, 0)
+    mine = bench._figures(both, cold_only, "graph_us", Cost(1, 1, 1))
     assert mine.method == bench.GRAPH_COLD and mine.us.p50 == 4.0
     assert mine.speedup is None  # a graph's time is never divided by a call's
-    theirs = bench._figures(cold_only, cold_only, "graph_us", Cost(1, 1, 1), 0.1, 0)
+    theirs = bench._figures(cold_only, cold_only, "graph_us", Cost(1, 1, 1))
     assert theirs.method == bench.COLD and theirs.us.p50 == 9.0 and theirs.speedup == 1.0
 
 

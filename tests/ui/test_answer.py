@@ -4,10 +4,22 @@ import threading
 
 import pytest
 
-from playground.engine.messages import BenchRequest, EngineError, Failure, ResourcesRequest, RunRequest
+from playground.engine.messages import (
+    BenchRequest,
+    BenchResult,
+    EngineError,
+    Failure,
+    HostRequest,
+    Progress,
+    ResourcesRequest,
+    Roofs,
+    RunRequest,
+)
 from playground.ui import sweep
 from playground.ui.answer import answers
-from tests.ui.fake_engine import FakeEngine
+from playground.ui.tabs.run import view
+from playground.ui.tabs.run.sheet import draw
+from tests.ui.fake_engine import HERE, FakeEngine
 from tests.ui.samples import REQUEST, answer, every_answer
 
 
@@ -57,6 +69,47 @@ def test_what_is_recorded_in_another_dtype_is_named():
 
     assert answer(BfloatAlone()).unrecorded == "Nothing is recorded in float32; bfloat16 is. Choose it as dtype."
     assert answer(BfloatAlone(), dtype="bfloat16").unrecorded == ""
+
+
+class NoRoofsYet(FakeEngine):
+    """Times come without roofs; these are measured when they are asked for."""
+
+    def __init__(self, fails: bool = False):
+        super().__init__()
+        self.fails = fails
+
+    def stream(self, request, cancel):
+        if isinstance(request, HostRequest):
+            assert request.roofs
+            yield Progress(what="measuring copy bandwidth")
+            if self.fails:
+                raise EngineError(Failure(kind="cancelled", message="stopped"))
+            yield self.host().model_copy(update={"roofs": Roofs(copy_gbps=9.0, source=HERE)})
+            return
+        for event in super().stream(request, cancel):
+            if isinstance(event, BenchResult) and not request.roofs:
+                bare = {n: p.model_copy(update={"share_of_peak": None}) for n, p in event.providers.items()}
+                event = event.model_copy(update={"providers": bare, "roofs": None, "floor_us": 0.0})
+            yield event
+
+
+def test_times_wait_for_no_roof_and_get_their_shares_when_it_is_measured():
+    engine = NoRoofsYet()
+    steps = list(answers(engine, REQUEST, engine.host(), threading.Event()))
+    first = next(s for s in steps if s.timed)
+    assert first.timed.roofs is None and first.timed.providers["triton"].us and first.progress
+    waiting = next(s for s in steps if s.progress and s.progress.what == "measuring copy bandwidth")
+    assert "…" in view.banner(waiting) and "Measuring copy bandwidth, for the share" in draw(waiting, engine.host())[3]
+    own = steps[-1].timed.providers["triton"]
+    assert own.share_of_peak == pytest.approx(steps[-1].timed.floor_us / own.us.p50) and own.share_of_peak > 0
+    assert own.us == first.timed.providers["triton"].us
+    assert "of copy roof" in view.banner(steps[-1]) and "…" not in view.banner(steps[-1])
+
+
+def test_times_stand_alone_where_the_roofs_cannot_be_measured():
+    found = answer(NoRoofsYet(fails=True))
+    assert found.timed.providers["triton"].us and found.untimed == "" and found.progress is None
+    assert "of copy roof" not in view.banner(found) and view.bars(found.timed) and view.why(found)
 
 
 def test_a_host_that_cannot_time_says_why_and_keeps_the_verdict():

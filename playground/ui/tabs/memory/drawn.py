@@ -80,7 +80,7 @@ def points(facts: Facts) -> list[Point]:
     for result in of_gpu(facts):
         intensity = result.flops / max(result.bytes_moved, 1)
         for name, provider in result.providers.items():
-            if provider.ok and provider.us and result.flops:
+            if provider.ok and provider.us and result.flops and result.roofs:
                 tflops = result.flops / provider.us.p50 / 1e6
                 over = result.bytes_moved / provider.us.p50 / 1e3 > 1.02 * result.roofs.copy_gbps
                 found.append(Point(NAMES.get(name, name), words.shape(result.choice.dims), intensity, tflops, over))

@@ -60,7 +60,7 @@ def timed(bench: BenchResult) -> str:
 def _roof(bench: BenchResult, method: str) -> tuple[str, str]:
     gpu = method != "warm cache"
     if bench.bound == "compute":
-        dtype = bench.choice.dtype if bench.choice.dtype in bench.roofs.matmul_tflops else "float32"
+        dtype = bench.choice.dtype if bench.roofs and bench.choice.dtype in bench.roofs.matmul_tflops else "float32"
         roof = f"{MATMUL[gpu]} in {dtype}, the best of short bursts"
         return "Of matmul", f"100 % is the kernel's arithmetic at the rate of {roof}, measured on the same device."
     return (

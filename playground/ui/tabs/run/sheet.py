@@ -75,6 +75,10 @@ def _here(answer: Answer, host: HostResult | None) -> list[Any]:
     title = "Against PyTorch" if host and host.kind == "gpu" else "Against PyTorch, on this CPU"
     if bench:
         table = panels.section(title, bench.source, view.conditions(bench)) + view.table(bench, answer.run, title)
+        if bench.roofs is None and answer.progress:
+            table += panels.working(
+                answer.progress.model_copy(update={"what": f"{answer.progress.what}, for the share"})
+            )
         head = panels.section(headings.times(bench), bench.source, "whiskers p20–p80; less is better")
         return [live.shown(True), table, head, live.drawn(view.bars(bench))]
     if answer.right and answer.progress and not answer.untimed:

@@ -57,7 +57,8 @@ def _next(kind: str) -> str:
 
 
 def _right(answer: Answer, run: RunResult) -> str:
-    figures = panels.stats(key_figures(answer.timed), answer.timed.source) if answer.timed else ""
+    stats = key_figures(answer.timed, answer.progress is not None) if answer.timed else []
+    figures = panels.stats(stats, answer.timed.source) if answer.timed else ""
     said = [_error_line(run)]
     if run.choice.edge:
         said.append("An edge case is judged, not timed.")
@@ -147,7 +148,8 @@ def _sentence(text: str) -> str:
 # Figures of one benchmark
 
 
-def key_figures(bench: BenchResult) -> list[Stat]:
+def key_figures(bench: BenchResult, pending: bool = False) -> list[Stat]:
+    """pending: a share that is not there yet will come, and has its place already."""
     own = bench.providers.get("triton")
     if own is None or own.us is None:
         return []
@@ -164,6 +166,8 @@ def key_figures(bench: BenchResult) -> list[Stat]:
         found.append(Stat(*words.quantity(own.gbps, words.GIGABYTES), "bandwidth", moved))
     if own.share_of_peak is not None:
         found.append(Stat(words.percent(own.share_of_peak), "%", f"of {roof_name(bench)}", share_note(own, bench)))
+    elif pending and bench.roofs is None:
+        found.append(Stat("…", "%", f"of {roof_name(bench)}", "being measured"))
     eager = bench.providers.get("eager")
     if own.speedup is not None and eager and eager.us:
         found.append(
@@ -175,10 +179,15 @@ def key_figures(bench: BenchResult) -> list[Stat]:
 def share_note(own: ProviderBench, bench: BenchResult) -> str:
     if own.share_of_peak and own.share_of_peak > 1.0:
         return "over 100 %: served from cache"
-    if bench.bound == "compute":
-        peak = bench.roofs.matmul_tflops.get(bench.choice.dtype)
-        return words.text(peak, words.TERAFLOPS) if peak else ""
-    return words.text(bench.roofs.copy_gbps, words.GIGABYTES)
+    peak, units = _roof(bench), words.TERAFLOPS if bench.bound == "compute" else words.GIGABYTES
+    return words.text(peak, units) if peak else ""
+
+
+def _roof(bench: BenchResult) -> float:
+    """The roof that binds, in TFLOP/s or GB/s: 0 where it is not known."""
+    if bench.roofs is None:
+        return 0.0
+    return bench.roofs.matmul_tflops.get(bench.choice.dtype, 0.0) if bench.bound == "compute" else bench.roofs.copy_gbps
 
 
 def roof_name(bench: BenchResult) -> str:
@@ -258,7 +267,7 @@ def sweep_chart(points: list[BenchResult] | tuple[BenchResult, ...], dim: str) -
     if not lines:
         return None
     xs = [float(p.choice.dims[dim]) if compute else float(p.bytes_moved) for p in points]
-    roof = [p.roofs.matmul_tflops.get(p.choice.dtype, 0.0) if compute else p.roofs.copy_gbps for p in points]
+    roof = [_roof(p) for p in points]
     across = dim if compute else "bytes moved"
     return charts.throughput(xs, across, lines, roof, "matmul ceiling" if compute else "copy ceiling", compute)
 
@@ -282,18 +291,15 @@ def _bound(bench: BenchResult) -> list[Reason]:
     device = words.place(bench.source)
     own = bench.providers.get("triton")
     share = f", and Triton is at {words.percent(own.share_of_peak)} % of it" if own and own.share_of_peak else ""
-    if bench.bound == "compute":
-        peak = bench.roofs.matmul_tflops.get(bench.choice.dtype)
-        roof = f"the matmul roof of {device} stands at {words.text(peak, words.TERAFLOPS)}{share}" if peak else device
-    else:
-        roof = f"the copy roof of {device} stands at {words.text(bench.roofs.copy_gbps, words.GIGABYTES)}{share}"
+    peak, units = _roof(bench), words.TERAFLOPS if bench.bound == "compute" else words.GIGABYTES
+    roof = f"the {roof_name(bench)} of {device} stands at {words.text(peak, units)}{share}" if peak else device
     moved = words.text(bench.bytes_moved, words.BYTES)
     floor = words.text(bench.floor_us, words.MICROSECONDS)
     return [
         Reason(f"Bound by {bench.bound}", f"{words.digits(intensity)} FLOP per byte: {roof}", bench.source),
         Reason(
             f"Must move {moved}",
-            f"each input read once, each output written once; that roof allows {floor}",
+            f"each input read once, each output written once{f'; that roof allows {floor}' if bench.floor_us else ''}",
             "modelled",
         ),
     ]
