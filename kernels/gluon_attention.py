@@ -1,22 +1,26 @@
-"""Attention written for Hopper by hand, in Gluon: what the last tenth of the speed takes. A variant to read.
+"""Attention written for Hopper by hand, in Gluon: as fast as NVIDIA's own library. A variant to read.
 
 kernels/attention.py leaves layouts, shared memory and overlap to Triton's compiler. Gluon is the language below it,
 shipped with Triton: here the kernel says in which registers a tile lies, allocates shared memory, starts the copy
-engine (TMA) and waits for it on barriers, and issues the matrix instructions (wgmma) that run on their own.
+engine (TMA) and waits for it on barriers, and issues the matrix instructions (wgmma) that run on their own. That buys
+two overlaps which the compiler does not find, those of FlashAttention-3.
 
-That buys one thing the compiler does not find: a block's softmax runs while the tensor cores work. The product
-q k^T of block j and the product of the weights of block j - 1 with v are issued together, and the exponentials of
-block j are computed as soon as the first of them is done, during the second (the overlap of FlashAttention-3, within
-one group of four warps).
+Warps of different trades. A program is two groups of four warps that compute, 64 queries each, and one warp that does
+nothing but start copies. Keys and values pass through rings of STAGES buffers, each with two barriers: `full` turns
+when the copy engine has filled the buffer, `free` when both groups are done with it. So copies run ahead on their own,
+the groups never wait for each other, and while one computes exponentials the tensor cores work for the other. The
+copying warp gives its registers away: 24 are enough for it, and those that compute have 240.
 
-The rest is housekeeping. Keys and values pass through rings of STAGES buffers: the copy engine fills a buffer, its
-barrier turns, the matrix units read it, and it is filled anew once all warps are past it. Blocks run from the last to
-the first, so the masked ones, which the diagonal or the end of the keys cuts, come first. With Q_REGISTERS the queries
-travel through the last buffer of v into registers, and the matrix units fetch one operand less from shared memory.
+Softmax beside products. Within a group the scores q k^T of block j and the sum of block j - 1's weights times v are
+issued together, and the exponentials of block j are computed as soon as the first of them is done, during the second.
 
-What to look at: wgmma and cp.async.bulk.tensor in the PTX of `attention` and of this, the wait that allows one of two
-products to be unfinished, and how much longer it is. Hopper alone has these instructions: elsewhere the kernel is
-refused, and `attention` serves.
+Blocks run from the last to the first, so the masked ones, which the diagonal or the end of the keys cuts, come first;
+the rest is computed without masks. With Q_REGISTERS the queries are taken from shared memory into registers once, and
+the matrix units fetch one operand less from it.
+
+What to look at: wgmma, cp.async.bulk.tensor and setmaxnreg in the PTX of `attention` and of this, and the wait that
+allows one of two products to be unfinished. Hopper alone has these instructions: elsewhere the kernel is refused, and
+`attention` serves.
 """
 
 from __future__ import annotations
@@ -39,17 +43,35 @@ from kernels.operands import describe_tiles
 from kernels.paged_kv import attention_scale
 from kernels.spec import Bug, Config, Dim, Edge, KernelSpec, Launch, Output, Plan
 
-barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # Triton 3.6 has the older name
-
 HEAD_DIMS = (64, 128)  # a tile's width is that of the head, and the tensor cores want powers of two
+ROWS = 64  # queries of a group of four warps: the height of Hopper's matrix instruction
 
 
 @gluon.jit
-def fetch(desc, ring, bars, i, batch, head, row, inside, STAGES: gl.constexpr):
-    """Start to copy the block of rows from `row` on into buffer i of the ring; its barrier turns when it is there."""
-    slot = i % STAGES
-    mbarrier.expect(bars.index(slot), desc.block_type.nbytes, pred=inside)
-    tma.async_copy_global_to_shared(desc, [batch, head, row, 0], bars.index(slot), ring.index(slot), pred=inside)
+def fetch(desc, ring, full, j, batch, head, row, STAGES: gl.constexpr):
+    """Start to copy the block of rows from `row` on into buffer j of the ring; `full` turns when it is there."""
+    slot = j % STAGES
+    mbarrier.expect(full.index(slot), desc.block_type.nbytes)
+    tma.async_copy_global_to_shared(desc, [batch, head, row, 0], full.index(slot), ring.index(slot))
+
+
+@gluon.jit
+def copying(
+    q_desc, k_desc, v_desc, q_tiles, k_ring, v_ring, q_full, k_full, k_free, v_full, v_free, query, top, n, batch, head,
+    kv_head, ROWS: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """The warp that copies: both groups' queries, then block after block into the rings, as their buffers get free."""
+    for group in gl.static_range(2):
+        mbarrier.expect(q_full.index(group), q_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(
+            q_desc, [batch, head, query + group * ROWS, 0], q_full.index(group), q_tiles.index(group)
+        )
+    for j in range(n):
+        # A barrier that has never turned counts as turned before: the first round finds every buffer free.
+        mbarrier.wait(k_free.index(j % STAGES), (j // STAGES + 1) & 1)
+        fetch(k_desc, k_ring, k_full, j, batch, kv_head, top - j * BLOCK, STAGES)
+        mbarrier.wait(v_free.index(j % STAGES), (j // STAGES + 1) & 1)
+        fetch(v_desc, v_ring, v_full, j, batch, kv_head, top - j * BLOCK, STAGES)
 
 
 @gluon.jit
@@ -72,20 +94,21 @@ def finite(m, MASKED: gl.constexpr):
 
 @gluon.jit
 def walk(
-    q, k_ring, v_ring, k_bars, v_bars, k_desc, v_desc, acc, m, denom, weights, first, last, n, top, position, kv_len,
-    batch, kv_head, scale, MASKED: gl.constexpr, CAUSAL: gl.constexpr, HEAD_DIM: gl.constexpr, BLOCK: gl.constexpr,
-    STAGES: gl.constexpr, SCORES: gl.constexpr, OUT: gl.constexpr,
+    q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, weights, first, last, top, position, kv_len,
+    scale, MASKED: gl.constexpr, CAUSAL: gl.constexpr, HEAD_DIM: gl.constexpr, ROWS: gl.constexpr,
+    BLOCK: gl.constexpr, STAGES: gl.constexpr, SCORES: gl.constexpr, OUT: gl.constexpr,
 ):  # fmt: skip
     """Blocks first to last - 1, counted from the end: each one's scores beside the last one's weighted values."""
-    none = gl.zeros([BLOCK, BLOCK], gl.float32, SCORES)
+    none = gl.zeros([ROWS, BLOCK], gl.float32, SCORES)
     for j in range(first, last):
         k = k_ring.index(j % STAGES).reshape([BLOCK, HEAD_DIM]).permute((1, 0))
         v = v_ring.index((j - 1) % STAGES).reshape([BLOCK, HEAD_DIM])
-        mbarrier.wait(k_bars.index(j % STAGES), (j // STAGES) & 1)
+        mbarrier.wait(k_full.index(j % STAGES), (j // STAGES) & 1)
         products = warpgroup_mma(q, k, none, use_acc=False, is_async=True)
-        mbarrier.wait(v_bars.index((j - 1) % STAGES), ((j - 1) // STAGES) & 1)
+        mbarrier.wait(v_full.index((j - 1) % STAGES), ((j - 1) // STAGES) & 1)
         sums = warpgroup_mma(weights, v, acc, is_async=True)
         scores = warpgroup_mma_wait(1, deps=(products,))  # one may still run: the sums
+        mbarrier.arrive(k_free.index(j % STAGES), count=1)
         if MASKED:
             scores = masked(scores, position, top - j * BLOCK, kv_len, CAUSAL, BLOCK, SCORES)
         new_m = gl.maximum(m, gl.max(scores, 1) * scale)
@@ -95,103 +118,108 @@ def walk(
         denom = denom * alpha + gl.sum(p, 1)
         m = new_m
         acc, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+        mbarrier.arrive(v_free.index((j - 1) % STAGES), count=1)
         acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, OUT))[:, None]
-        weights = gl.convert_layout(p.to(k_desc.dtype), gl.DotOperandLayout(0, OUT, 2))
-        barrier()  # every warp is past both buffers: they may be filled anew
-        fetch(k_desc, k_ring, k_bars, j + STAGES, batch, kv_head, top - (j + STAGES) * BLOCK, j + STAGES < n, STAGES)
-        fetch(
-            v_desc, v_ring, v_bars, j - 1 + STAGES, batch, kv_head, top - (j - 1 + STAGES) * BLOCK,
-            j - 1 + STAGES < n, STAGES,
-        )  # fmt: skip
+        weights = gl.convert_layout(p.to(weights.dtype), gl.DotOperandLayout(0, OUT, 2))
     return acc, m, denom, weights
+
+
+@gluon.jit
+def computing(
+    GROUP: gl.constexpr, q_tiles, k_ring, v_ring, q_full, k_full, k_free, v_full, v_free, out_ptr, query, q_len, kv_len,
+    top, n, scale, CAUSAL: gl.constexpr, HEAD_DIM: gl.constexpr, ROWS: gl.constexpr, BLOCK: gl.constexpr,
+    STAGES: gl.constexpr, Q_REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """A group of four warps: the answers of ROWS queries, of all that the copying warp brings."""
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK, 16])
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], warps_per_cta=[4, 1], instr_shape=[16, HEAD_DIM, 16])
+    first = query + GROUP * ROWS
+    start = first + kv_len - q_len  # the first query's place among the keys
+    full = gl.minimum(start + 1, kv_len) if CAUSAL else kv_len
+    cut = gl.maximum(n - gl.maximum(full, 0) // BLOCK, 1)  # blocks in which some query may not meet some key
+    position = start + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
+    mbarrier.wait(q_full.index(GROUP), 0)
+    q = q_tiles.index(GROUP).reshape([ROWS, HEAD_DIM])
+    if Q_REGISTERS:
+        q = q.load(gl.DotOperandLayout(0, SCORES, 2))
+    # Block 0, the last of the keys, has no weights before it to multiply.
+    mbarrier.wait(k_full.index(0), 0)
+    k = k_ring.index(0).reshape([BLOCK, HEAD_DIM]).permute((1, 0))
+    scores = warpgroup_mma(q, k, gl.zeros([ROWS, BLOCK], gl.float32, SCORES), use_acc=False)
+    mbarrier.arrive(k_free.index(0), count=1)
+    scores = masked(scores, position, top, kv_len, CAUSAL, BLOCK, SCORES)
+    m = gl.max(scores, 1) * scale
+    p = gl.exp2(scores * scale - finite(m, True)[:, None])
+    denom = gl.sum(p, 1)
+    weights = gl.convert_layout(p.to(v_ring.dtype), gl.DotOperandLayout(0, OUT, 2))
+    acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, OUT)
+    acc, m, denom, weights = walk(
+        q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, weights, 1, cut, top, position, kv_len,
+        scale, True, CAUSAL, HEAD_DIM, ROWS, BLOCK, STAGES, SCORES, OUT,
+    )  # fmt: skip
+    acc, m, denom, weights = walk(
+        q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, weights, cut, n, top, position, kv_len,
+        scale, False, CAUSAL, HEAD_DIM, ROWS, BLOCK, STAGES, SCORES, OUT,
+    )  # fmt: skip
+    mbarrier.wait(v_full.index((n - 1) % STAGES), ((n - 1) // STAGES) & 1)
+    acc = warpgroup_mma(weights, v_ring.index((n - 1) % STAGES).reshape([BLOCK, HEAD_DIM]), acc)
+    denom = gl.where(denom == 0.0, 1.0, denom)  # a query that meets no key: 0
+    acc = acc / gl.convert_layout(denom, gl.SliceLayout(1, OUT))[:, None]
+    row = first + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))
+    column = gl.arange(0, HEAD_DIM, gl.SliceLayout(0, OUT))
+    inside = (row < q_len)[:, None] & (column < HEAD_DIM)[None, :]
+    gl.store(out_ptr + row[:, None].to(gl.int64) * HEAD_DIM + column[None, :], acc.to(v_ring.dtype), mask=inside)
 
 
 @gluon.jit
 def gluon_attention_kernel(
     q_desc, k_desc, v_desc, out_ptr, scale, n_heads, group, q_len, kv_len, q_blocks, CAUSAL: gl.constexpr,
-    HEAD_DIM: gl.constexpr, WARPS: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr,
-    Q_REGISTERS: gl.constexpr, MAX_REGISTERS: gl.constexpr,
+    HEAD_DIM: gl.constexpr, ROWS: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr, Q_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """Program (batch and head, block of BLOCK queries); with CAUSAL those that meet the most keys start first."""
-    SCORES: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, BLOCK, 16]
-    )
-    OUT: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, HEAD_DIM, 16]
-    )
+    """Program (batch and head, block of 2 * ROWS queries); with CAUSAL those that meet the most keys start first."""
     pid = gl.program_id(0)
     block = q_blocks - 1 - pid % q_blocks if CAUSAL else pid % q_blocks
     batch = pid // q_blocks // n_heads
     head = pid // q_blocks % n_heads
     kv_head = head // group
-    out_row = block * BLOCK + gl.arange(0, BLOCK, gl.SliceLayout(1, OUT))
-    column = gl.arange(0, HEAD_DIM, gl.SliceLayout(0, OUT))
     out_ptr += (batch * n_heads + head).to(gl.int64) * q_len * HEAD_DIM
-    at = out_row[:, None].to(gl.int64) * HEAD_DIM + column[None, :]
-    inside = (out_row < q_len)[:, None] & (column < HEAD_DIM)[None, :]
-    start = block * BLOCK + kv_len - q_len  # the first query's place among the keys
-    high = gl.minimum(start + BLOCK, kv_len) if CAUSAL else kv_len
-    full = gl.minimum(start + 1, kv_len) if CAUSAL else kv_len
-    n = (gl.maximum(high, 0) + BLOCK - 1) // BLOCK
-    cut = n - gl.maximum(full, 0) // BLOCK  # blocks in which some query may not meet some key
-    if n == 0:
-        gl.store(out_ptr + at, gl.zeros([BLOCK, HEAD_DIM], k_desc.dtype, OUT), mask=inside)
-        return
+    query = block * 2 * ROWS
+    high = gl.minimum(query + 2 * ROWS + kv_len - q_len, kv_len) if CAUSAL else kv_len
+    n = gl.maximum((high + BLOCK - 1) // BLOCK, 1)  # without a key to meet one block is looked at, and masked
     top = (n - 1) * BLOCK  # the first key of the last block
-    position = start + gl.arange(0, BLOCK, gl.SliceLayout(1, SCORES))
+    q_tiles = gl.allocate_shared_memory(q_desc.dtype, [2, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK, HEAD_DIM], k_desc.layout)
     v_ring = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK, HEAD_DIM], v_desc.layout)
-    q_bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    k_bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_bar, count=1)
+    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(2):
+        mbarrier.init(q_full.index(i), count=1)
     for i in gl.static_range(STAGES):
-        mbarrier.init(k_bars.index(i), count=1)
-        mbarrier.init(v_bars.index(i), count=1)
-    if Q_REGISTERS:  # the queries pass through the last buffer of v
-        q_tile = v_ring.index(STAGES - 1)
-    else:
-        q_tile = gl.allocate_shared_memory(q_desc.dtype, [1, 1, BLOCK, HEAD_DIM], q_desc.layout)
-    mbarrier.expect(q_bar, q_desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(q_desc, [batch, head, block * BLOCK, 0], q_bar, q_tile)
-    for i in gl.static_range(STAGES):
-        fetch(k_desc, k_ring, k_bars, i, batch, kv_head, top - i * BLOCK, i < n, STAGES)
-        if i < STAGES - 1 or not Q_REGISTERS:
-            fetch(v_desc, v_ring, v_bars, i, batch, kv_head, top - i * BLOCK, i < n, STAGES)
-    mbarrier.wait(q_bar, 0)
-    q = q_tile.reshape([BLOCK, HEAD_DIM])
-    if Q_REGISTERS:
-        q = q.load(gl.DotOperandLayout(0, SCORES, 2))
-        barrier()
-        fetch(v_desc, v_ring, v_bars, STAGES - 1, batch, kv_head, top - (STAGES - 1) * BLOCK, n > STAGES - 1, STAGES)
-    # Block 0, the last of the keys, has no weights before it to multiply.
-    mbarrier.wait(k_bars.index(0), 0)
-    k = k_ring.index(0).reshape([BLOCK, HEAD_DIM]).permute((1, 0))
-    scores = warpgroup_mma(q, k, gl.zeros([BLOCK, BLOCK], gl.float32, SCORES), use_acc=False)
-    scores = masked(scores, position, top, kv_len, CAUSAL, BLOCK, SCORES)
-    m = gl.max(scores, 1) * scale
-    p = gl.exp2(scores * scale - finite(m, True)[:, None])
-    denom = gl.sum(p, 1)
-    weights = gl.convert_layout(p.to(k_desc.dtype), gl.DotOperandLayout(0, OUT, 2))
-    acc = gl.zeros([BLOCK, HEAD_DIM], gl.float32, OUT)
-    barrier()
-    fetch(k_desc, k_ring, k_bars, STAGES, batch, kv_head, top - STAGES * BLOCK, n > STAGES, STAGES)
-    cut = gl.maximum(cut, 1)
-    acc, m, denom, weights = walk(
-        q, k_ring, v_ring, k_bars, v_bars, k_desc, v_desc, acc, m, denom, weights, 1, cut, n, top, position, kv_len,
-        batch, kv_head, scale, True, CAUSAL, HEAD_DIM, BLOCK, STAGES, SCORES, OUT,
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(k_free.index(i), count=2)  # both groups
+        mbarrier.init(v_free.index(i), count=2)
+    gl.warp_specialize(
+        [
+            (computing, (
+                0, q_tiles, k_ring, v_ring, q_full, k_full, k_free, v_full, v_free, out_ptr, query, q_len, kv_len, top,
+                n, scale, CAUSAL, HEAD_DIM, ROWS, BLOCK, STAGES, Q_REGISTERS,
+            )),
+            (computing, (
+                1, q_tiles, k_ring, v_ring, q_full, k_full, k_free, v_full, v_free, out_ptr, query, q_len, kv_len, top,
+                n, scale, CAUSAL, HEAD_DIM, ROWS, BLOCK, STAGES, Q_REGISTERS,
+            )),
+            (copying, (
+                q_desc, k_desc, v_desc, q_tiles, k_ring, v_ring, q_full, k_full, k_free, v_full, v_free, query, top, n,
+                batch, head, kv_head, ROWS, BLOCK, STAGES,
+            )),
+        ],
+        [4, 1],  # warps of the second group and of those that copy; the first group is the launch's own
+        [240, 24],  # registers of a thread
     )  # fmt: skip
-    acc, m, denom, weights = walk(
-        q, k_ring, v_ring, k_bars, v_bars, k_desc, v_desc, acc, m, denom, weights, cut, n, n, top, position, kv_len,
-        batch, kv_head, scale, False, CAUSAL, HEAD_DIM, BLOCK, STAGES, SCORES, OUT,
-    )  # fmt: skip
-    mbarrier.wait(v_bars.index((n - 1) % STAGES), ((n - 1) // STAGES) & 1)
-    v = v_ring.index((n - 1) % STAGES).reshape([BLOCK, HEAD_DIM])
-    acc = warpgroup_mma(weights, v, acc)
-    acc = acc / gl.convert_layout(denom, gl.SliceLayout(1, OUT))[:, None]
-    if CAUSAL:  # queries before the first key meet none
-        acc = gl.where((start + out_row - block * BLOCK >= 0)[:, None], acc, 0.0)
-    gl.store(out_ptr + at, acc.to(k_desc.dtype), mask=inside)
 
 
 def gluon_attention(
@@ -227,12 +255,14 @@ def plan(inputs, config, target):
         raise InputError(reason, "q")
     batch, heads, q_len, head_dim = q.shape
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q_blocks = triton.cdiv(q_len, config.meta["BLOCK"])
+    q_blocks = triton.cdiv(q_len, 2 * ROWS)
     empty = not k.shape[2]
     if empty:  # no key at all: one that the kernel does not look at stands for the shape
         k = v = torch.empty(k.shape[0], k.shape[1], 1, head_dim, dtype=q.dtype, device=q.device)
     args = {
-        **{f"{name}_desc": _tiles(x, name, config) for name, x in (("q", q), ("k", k), ("v", v))},
+        "q_desc": _tiles(q, "q", ROWS),
+        "k_desc": _tiles(k, "k", config.meta["BLOCK"]),
+        "v_desc": _tiles(v, "v", config.meta["BLOCK"]),
         "out_ptr": out,
         "scale": attention_scale(inputs) * LOG2E,
         "n_heads": heads,
@@ -242,17 +272,16 @@ def plan(inputs, config, target):
         "q_blocks": q_blocks,
         "CAUSAL": bool(inputs.get("causal", True)),
         "HEAD_DIM": head_dim,
-        "WARPS": config.num_warps,
-        **{name: 0 for name in ("Q_REGISTERS", "MAX_REGISTERS") if name not in config.meta},
+        "ROWS": ROWS,
+        **({} if "Q_REGISTERS" in config.meta else {"Q_REGISTERS": 0}),
     }
-    limit = config.meta.get("MAX_REGISTERS", 0)
-    launch = Launch(gluon_attention_kernel, (batch * heads * q_blocks,), args, config, max_registers=limit)
+    launch = Launch(gluon_attention_kernel, (batch * heads * q_blocks,), args, config)
     return Plan((launch,), {"out": out})
 
 
-def _tiles(x, name, config):
-    """The descriptor of x [batch, heads, rows, head_dim] by tiles of BLOCK rows, swizzled as wgmma reads them."""
-    block = [1, 1, config.meta["BLOCK"], x.shape[3]]
+def _tiles(x, name, rows):
+    """The descriptor of x [batch, heads, rows, head_dim] by tiles of so many rows, swizzled as wgmma reads them."""
+    block = [1, 1, rows, x.shape[3]]
     if not x.numel():
         x = torch.empty(block, dtype=x.dtype, device=x.device)  # no program will look at it
     found = describe_tiles(x, tuple(block))
@@ -266,12 +295,10 @@ def _tiles(x, name, config):
 
 
 def configs(inputs, target):
-    yield Config({"BLOCK": 64, "STAGES": 2, "Q_REGISTERS": 1})
-    # Of 65,536 registers 168 a thread leave room for three programs of four warps, not two.
-    yield Config({"BLOCK": 64, "STAGES": 2, "Q_REGISTERS": 1, "MAX_REGISTERS": 168})
-    yield Config({"BLOCK": 64, "STAGES": 2})
+    yield Config({"BLOCK": 128, "STAGES": 2, "Q_REGISTERS": 1})
+    yield Config({"BLOCK": 128, "STAGES": 2})
     yield Config({"BLOCK": 64, "STAGES": 4, "Q_REGISTERS": 1})
-    yield Config({"BLOCK": 128, "STAGES": 2, "Q_REGISTERS": 1}, num_warps=8)
+    yield Config({"BLOCK": 64, "STAGES": 2, "Q_REGISTERS": 1})
 
 
 def unsupported(dtype, target):
@@ -315,8 +342,8 @@ SPEC = KernelSpec(
     bugs=(
         Bug(
             "Barrier of the wrong round",
-            find="mbarrier.wait(k_bars.index(j % STAGES), (j // STAGES) & 1)",
-            replace="mbarrier.wait(k_bars.index(j % STAGES), 0)",
+            find="mbarrier.wait(k_full.index(j % STAGES), (j // STAGES) & 1)",
+            replace="mbarrier.wait(k_full.index(j % STAGES), 0)",
             hint="A barrier turns each time its buffer is filled. Which turn is waited for in the third round?",
             symptom="right for a few blocks, then keys that have not arrived",
             dims={**SMALL, "kv_len": 700},

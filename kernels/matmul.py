@@ -250,11 +250,11 @@ def _candidates(m, n, precision, target):
         ):
             yield (block_m, block_n, block_k, 8), num_warps, 2
         return
+    if target.capability >= 90 and precision != "tf32":
+        yield _largest_that_fills(m, n, target)
     if m * n < 128 * 128 * target.num_sms:  # large tiles would leave multiprocessors idle
         if target.capability >= 90 and precision != "tf32":
             yield (64, 128, 64, 8, 0), 4, 4
-            yield (128, 64, 64, 8, 0), 4, 4
-            yield (64, 64, 64, 8, 0), 4, 4
             yield (64, 64, 128, 8, 0), 4, 4
         yield (64, 64, 64, 8), 4, 3
         yield (64, 64, 32, 8), 4, 4
@@ -277,6 +277,21 @@ def _candidates(m, n, precision, target):
     yield (64, 64, 32, 8), 4, 2
     yield (32, 32, 32, 8), 4, 2
     yield (128, 128, 32, 1), 4, 3  # row by row: what the order of the tiles is worth
+
+
+def _largest_that_fills(m, n, target):
+    """The larger a tile the better, as long as three quarters of the multiprocessors have one."""
+    tiles = (
+        ((128, 256, 64, 8, 1), 8, 3),
+        ((128, 128, 64, 8, 0), 8, 6),
+        ((64, 128, 128, 8, 0), 4, 4),
+        ((64, 32, 128, 8, 0), 4, 4),
+        ((32, 32, 128, 8), 4, 2),
+    )
+    for tile in tiles:
+        if triton.cdiv(m, tile[0][0]) * triton.cdiv(n, tile[0][1]) >= 0.75 * target.num_sms:
+            return tile
+    return tiles[-1]
 
 
 def cost(inputs):

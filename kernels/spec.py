@@ -79,7 +79,6 @@ class Launch:
 
     pdl: the GPU may begin it while the launch before it still runs ("programmatic dependent launch", Hopper and
     later); the kernel itself waits, by griddepcontrol, before it touches what that one wrote.
-    max_registers: the most that the compiler may use for a thread; 0 leaves it the choice.
     """
 
     kernel: Any  # triton.runtime.JITFunction, or the interpreter's stand-in
@@ -87,7 +86,6 @@ class Launch:
     args: Mapping[str, Any]  # by parameter name; tensors, numbers and constexprs that no config tunes
     config: Config
     pdl: bool = False
-    max_registers: int = 0
 
     @property
     def options(self) -> dict[str, Any]:
@@ -95,8 +93,6 @@ class Launch:
         options: dict[str, Any] = {"num_warps": self.config.num_warps, "num_stages": self.config.num_stages}
         if self.pdl:
             options["launch_pdl"] = True
-        if self.max_registers:
-            options["maxnreg"] = self.max_registers
         return options
 
     def run(self) -> None:

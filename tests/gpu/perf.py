@@ -62,7 +62,10 @@ def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 def replay_us(calls: list[Callable[[], Any]], repeats: int = 7) -> float:
-    """Microseconds of one call, in a graph that makes each of them in turn, or a single one 20 times."""
+    """Microseconds of one call, in a graph that makes them in turn, a short one many times.
+
+    The first replay says how often: a replay has microseconds of its own, so it should take half a millisecond.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -70,13 +73,22 @@ def replay_us(calls: list[Callable[[], Any]], repeats: int = 7) -> float:
             call()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
-    count = len(calls) if len(calls) > 1 else 20
+    first = _graph(calls, len(calls))
+    taken = _events(first.replay, 1)
+    rounds = max(1, min(64, math.ceil(500 / max(taken, 1.0))))
+    count = rounds * len(calls)
+    graph = first if rounds == 1 else _graph(calls, count)
+    graph.replay()
+    return statistics.median(_events(graph.replay, count) for _ in range(repeats))
+
+
+def _graph(calls: list[Callable[[], Any]], count: int) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for i in range(count):
             calls[i % len(calls)]()
     graph.replay()
-    return statistics.median(_events(graph.replay, count) for _ in range(repeats))
+    return graph
 
 
 def burst_us(calls: list[Callable[[], Any]], count: int = 6, repeats: int = 5) -> float:

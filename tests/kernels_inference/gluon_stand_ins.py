@@ -3,25 +3,26 @@
 The copy engine, the barriers and the matrix units run at their own pace on a GPU; here they run as late, or as early,
 as the kernel's own waits allow. LATE_COPIES: a tile arrives only when its barrier is waited for, so a missing wait
 reads NaN or the tile before. LATE_PRODUCTS: a product is computed only when it is waited for, so a buffer that was
-filled anew too early gives the wrong product. A wait that could never end is an error. Registers, layouts and warps
-are not modelled: what the compiler thinks of them, offline compilation says.
+filled anew too early gives the wrong product. A wait that could never end is an error. Partitions of the warps take
+turns: each runs until it has to wait, or has told another that it may go on. Registers, layouts and warps are not
+modelled: what the compiler thinks of them, offline compilation says.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 
 
-class Machine:
-    """The state of one program, and the two ways to be late."""
+class Machine(threading.local):
+    """The products that a partition of the warps has under way, and the two ways to be late."""
 
     def __init__(self, late_copies: bool, late_products: bool):
         self.late_copies, self.late_products = late_copies, late_products
-        self.program = 0
         self.products: list[Product] = []
 
     def copy_tile(self, desc, at, bar, target, pred=True):
@@ -36,7 +37,7 @@ class Machine:
         if self.late_copies:
             bar.waiting.append(copy)
         else:
-            bar.arrive(copy)
+            bar.receive(copy)
 
     def multiply(self, a, b, acc, use_acc=True, is_async=False):
         product = Product(a, b, acc, use_acc)
@@ -57,16 +58,70 @@ class Machine:
         return values[0] if len(values) == 1 else values
 
 
-class Bar:
-    """An mbarrier with a count of one: it turns when the bytes that are expected have arrived."""
+class Partitions:
+    """Partitions of a program's warps, each a thread; one runs at a time, until it has to wait for another."""
 
     def __init__(self) -> None:
-        self.turns, self.arrivals, self.expected, self.waiting = 0, 0, 0, []
+        self.turn, self.alive, self.idle = 0, [], 0
+        self.changed, self.failure = threading.Condition(), None
 
-    def arrive(self, copy: Any) -> None:
+    def run(self, parts, worker_num_warps, worker_num_regs):
+        self.turn, self.alive, self.idle, self.failure = 0, list(range(len(parts))), 0, None
+        threads = [threading.Thread(target=self._work, args=(i, *part)) for i, part in enumerate(parts)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.failure:
+            raise self.failure
+
+    def _work(self, me, function, args):
+        try:
+            self._wait_for_turn(me)
+            function(*args)
+        except BaseException as failure:  # noqa: BLE001 - raised again by the thread that started this one
+            self.failure = self.failure or failure
+        with self.changed:
+            self.alive.remove(me)
+            self.idle = 0
+            self._next(me)
+
+    def _next(self, me):
+        later = [i for i in self.alive if i > me]
+        self.turn = (later or self.alive or [me])[0]
+        self.changed.notify_all()
+
+    def _wait_for_turn(self, me):
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn == me or self.failure, timeout=60)
+        assert not self.failure, "another partition has failed"
+
+    def give_way(self, idle=1):
+        """Let the others run; an error where none of them has anything left to do but wait."""
+        me, self.idle = self.turn, self.idle + idle
+        assert self.idle <= 2 * len(self.alive), "waits for ever: nothing is on its way"
+        with self.changed:
+            self._next(me)
+        self._wait_for_turn(me)
+
+
+PARTITIONS = Partitions()
+
+
+class Bar:
+    """An mbarrier: it turns when as many as it counts have arrived and the bytes they expect are there."""
+
+    def __init__(self) -> None:
+        self.count, self.turns, self.arrivals, self.expected, self.waiting = 1, 0, 0, 0, []
+
+    def receive(self, copy: Any) -> None:
         self.expected -= copy()
-        if self.arrivals and self.expected == 0:
-            self.turns, self.arrivals = self.turns + 1, 0
+        self.turn()
+
+    def turn(self) -> None:
+        assert self.arrivals <= self.count, "a buffer is filled anew before its last tile was waited for"
+        if self.arrivals == self.count and self.expected == 0:
+            self.turns, self.arrivals, PARTITIONS.idle = self.turns + 1, 0, 0
 
 
 class Bars:
@@ -91,6 +146,10 @@ class Shared:
 
     def permute(self, order: tuple[int, ...]) -> Shared:
         return Shared(self.values.permute(order))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
 
     def load(self, layout: Any) -> torch.Tensor:
         return self.values.clone()
@@ -131,18 +190,29 @@ class Descriptor:
         return tile
 
 
+def init(bar: Bar, count: int) -> None:
+    bar.count = count
+
+
 def wait_for(bar: Bar, phase: Any) -> None:
-    if (bar.turns & 1) == int(phase):
-        for copy in bar.waiting:
-            bar.arrive(copy)
-        bar.waiting = []
-    assert (bar.turns & 1) != int(phase), "waits for ever: nothing is on its way to this barrier"
+    while (bar.turns & 1) == int(phase):
+        copies, bar.waiting = bar.waiting, []
+        for copy in copies:
+            bar.receive(copy)
+        if not copies:
+            PARTITIONS.give_way()
 
 
 def expect(bar: Bar, count: int, pred: Any = True) -> None:
     if pred:
-        assert bar.arrivals == 0, "a buffer is filled anew before its last tile was waited for"
-        bar.arrivals, bar.expected = 1, bar.expected + count
+        bar.arrivals, bar.expected = bar.arrivals + 1, bar.expected + count
+        assert bar.arrivals <= bar.count, "a buffer is filled anew before its last tile was waited for"
+
+
+def arrive(bar: Bar, count: int) -> None:
+    bar.arrivals += count
+    bar.turn()
+    PARTITIONS.give_way(idle=0)  # whoever waited for this comes before what follows
 
 
 def allocate(dtype: torch.dtype, shape: list[int], layout: Any) -> Bar | Bars | Shared:
@@ -167,7 +237,8 @@ def language(machine: Machine) -> ModuleType:
     return module(
         "language", constexpr=object, bfloat16=torch.bfloat16, float16=torch.float16, float32=torch.float32,
         int64=torch.int64, program_id=lambda axis: torch.tensor(machine.program), store=store,
-        arange=lambda a, b, layout: torch.arange(a, b), static_range=range, barrier=lambda: None,
+        warp_specialize=PARTITIONS.run,
+        arange=lambda a, b, layout: torch.arange(a, b), static_range=range,
         zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype), exp2=torch.exp2,
         where=torch.where, sum=torch.sum, max=lambda x, axis: x.amax(axis), convert_layout=lambda x, layout: x,
         maximum=lambda a, b: torch.maximum(number(a), number(b)), allocate_shared_memory=allocate,
@@ -177,7 +248,7 @@ def language(machine: Machine) -> ModuleType:
 
 
 def hopper(machine: Machine) -> ModuleType:
-    bars = SimpleNamespace(MBarrierLayout=lambda: None, init=lambda bar, count: None, expect=expect, wait=wait_for)
+    bars = SimpleNamespace(MBarrierLayout=lambda: None, init=init, expect=expect, arrive=arrive, wait=wait_for)
     return module(
         "hopper", mbarrier=bars, tma=SimpleNamespace(async_copy_global_to_shared=machine.copy_tile),
         warpgroup_mma=machine.multiply, warpgroup_mma_wait=machine.wait_products,

@@ -19,7 +19,7 @@ SPEC = kernels.get("gluon_attention")
 LATE = {"copies late": (True, False), "products late": (False, True)}
 
 
-def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_registers=1, head_dim=64):
+def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_registers=1, head_dim=64, rows=8):
     """(what the kernel's text computes, what is right), of 2 sequences x 4 heads over 2 kv heads."""
     generator = torch.Generator().manual_seed(q_len + kv_len)
     q, k, v = (
@@ -29,13 +29,12 @@ def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_register
     machine = Machine(*late)
     kernel = load(source, machine)["gluon_attention_kernel"]
     out = torch.full(q.shape, float("nan"), dtype=torch.bfloat16)
-    q_blocks = -(-q_len // block)
+    q_blocks = -(-q_len // (2 * rows))
     for machine.program in range(2 * 4 * q_blocks):
-        machine.products = []
         kernel(
-            Descriptor(q, block), Descriptor(k, block), Descriptor(v, block), Pointer(out),
-            head_dim**-0.5 * LOG2E, 4, 2, q_len, kv_len, q_blocks, CAUSAL=causal, HEAD_DIM=head_dim, WARPS=4,
-            BLOCK=block, STAGES=stages, Q_REGISTERS=in_registers, MAX_REGISTERS=0,
+            Descriptor(q, rows), Descriptor(k, block), Descriptor(v, block), Pointer(out),
+            head_dim**-0.5 * LOG2E, 4, 2, q_len, kv_len, q_blocks, CAUSAL=causal, HEAD_DIM=head_dim, ROWS=rows,
+            BLOCK=block, STAGES=stages, Q_REGISTERS=in_registers,
         )  # fmt: skip
     return out.double(), SPEC.reference(q.double(), k.double(), v.double(), causal)
 
@@ -45,7 +44,7 @@ def wrong(found, expected):
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-@pytest.mark.parametrize("stages, in_registers", ((2, 1), (2, 0), (3, 1), (4, 1)))
+@pytest.mark.parametrize("stages, in_registers", ((2, 1), (3, 0)))
 @pytest.mark.parametrize(
     "q_len, kv_len, causal",
     ((32, 32, True), (30, 30, True), (20, 50, True), (1, 20, True), (50, 20, True), (5, 120, False), (33, 16, False)),
@@ -71,10 +70,9 @@ def test_planted_bugs_are_seen(bug):
 
 
 def test_a_buffer_that_is_filled_too_early_is_seen():
-    early = edits.source_of(SPEC).replace("j + STAGES < n, STAGES)", "j + 1 < n, STAGES)")
-    with pytest.raises(AssertionError):
-        found = by_hand(early, LATE["products late"], 20, 120, True)
-        assert not wrong(*found)
+    freed, issued = "mbarrier.arrive(v_free.index((j - 1) % STAGES), count=1)", "scores = warpgroup_mma_wait(1"
+    early = edits.source_of(SPEC).replace(f"        {freed}\n", "").replace(issued, f"{freed}\n        {issued}")
+    assert wrong(*by_hand(early, LATE["products late"], 20, 120, True))
 
 
 @pytest.mark.parametrize("head_dim", (64, 128))
@@ -85,7 +83,7 @@ def test_every_config_compiles_for_hopper_without_spills_worth_a_name(head_dim):
         built = compile_launch(SPEC.plan(inputs, config, target).launches[0], target)
         assert built.instructions["wgmma.mma_async"] and built.spills <= 64, config.label
         assert any(name.startswith("cp.async.bulk.tensor") for name in built.instructions)
-        assert built.registers <= (config.meta.get("MAX_REGISTERS") or 255)
+        assert built.num_warps == 12 and built.registers == 168, "two groups of 240 registers a thread, one of 24"
 
 
 def test_elsewhere_it_is_refused_in_one_line():
