@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,6 +47,7 @@ KEPT = ("/assets/", "/static/", "/svelte/", "/theme.css", FOLDER)
 HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin"))
 HARMLESS = {name.decode(): value.decode() for name, value in HEADERS}
 REMEDY = "behind a proxy or under another name, start it with PLAYGROUND_EDIT=off."
+GRACE_SECONDS = 0.4  # what an answer that is being sent may still take once the server is asked to end
 FOR_EVER = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
@@ -112,12 +115,24 @@ def _without_cache(headers: Any, kept: list[Any]) -> list[Any]:
 
 
 def launch(engine: Engine, settings: Settings) -> None:
-    """Serve until Ctrl-C or SIGTERM, then stop the workers."""
+    """Serve until Ctrl-C or SIGTERM, then stop the workers and the page's streams."""
+    demo = None
     with contextlib.suppress(KeyboardInterrupt):
         signal.signal(signal.SIGTERM, _stop)
-        serve(engine, settings).block_thread()
-    engine.close()
+        demo = serve(engine, settings)
+        while demo.is_running:
+            time.sleep(0.1)
+    engine.close()  # first, so that what a page waits for has ended and its stream can
+    if demo:
+        close(demo)
     gc.freeze()  # the interpreter's last collection would walk all of torch for seconds, to free what ends anyway
+
+
+def close(demo: gr.Blocks) -> None:
+    """Gradio's own end: it ends the heartbeat of each open page, and what is being sent then has a moment left."""
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what is cut short now is no error
+    demo.server.config.timeout_graceful_shutdown = GRACE_SECONDS
+    demo.close(verbose=False)
 
 
 def _stop(signum: int, frame: Any) -> None:

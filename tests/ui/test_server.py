@@ -3,10 +3,12 @@
 import asyncio
 import dataclasses
 import gzip
+import logging
 import re
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -197,6 +199,22 @@ def test_agents_call_it_over_mcp(base):
     assert {"list_kernels", "run_kernel", "bench_kernel"} <= set(tools)
     assert tools["run_kernel"].inputSchema["properties"]["kernel"]["type"] == "string"
     assert "judge its answer" in tools["run_kernel"].description and "'ok': True" in text
+
+
+def test_an_open_page_does_not_hold_up_the_end():
+    """Each open page holds a heartbeat that never ends by itself; Gradio waits five seconds for it."""
+    port, log = free_port(), logging.getLogger("uvicorn.error")
+    level, demo = log.level, server.serve(FakeEngine(), dataclasses.replace(Settings(), port=port))
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/gradio_api/heartbeat/one", timeout=20) as heart:
+            assert heart.readline() == b"data: ALIVE\n"
+            began = time.monotonic()
+            server.close(demo)
+            took = time.monotonic() - began
+        assert took < 2.5 and not demo.server.thread.is_alive()
+    finally:
+        log.setLevel(level)
+        demo.close(verbose=False)
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--port", "99999"), ("--port", "-1"), ("--host", "no.such.host.invalid")])
