@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from playground.ui import plotly_js
 from playground.ui.frontend import BUILD
-from playground.ui.live import ASSETS, PLOTLY_JS
+from playground.ui.live import ASSETS
 
 FOLDER = "/playground-assets/"
-FILES = (ASSETS / "next.woff2", ASSETS / "mono.woff2", PLOTLY_JS)
+FONTS = (ASSETS / "next.woff2", ASSETS / "mono.woff2")
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Asset:
         return self.kind.startswith(("text/", "application/javascript"))
 
     def small(self) -> bytes:
-        """gzip, made once, when a browser first asks."""
+        """gzip, made once."""
         if self._small is None:
             self._small = gzip.compress(self.data, 6)
         return self._small
@@ -48,8 +49,9 @@ class Assets:
     _urls: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for path in FILES:
+        for path in FONTS:
             self._keep(path.name, path.read_bytes())
+        self._keep(plotly_js.FILE.name, plotly_js.code())
         for name in self.build:
             self.by_url[f"/assets/{name}"] = Asset(_kind(name), (BUILD / "assets" / name).read_bytes())
         if self.styles:
@@ -71,6 +73,12 @@ class Assets:
         """Those of the components: what stands beside the entry is linked by Gradio's document."""
         own = [name for name in self.build if name.endswith(".css")]
         return [name for name in own if f"./assets/{name}" not in (BUILD / "index.html").read_text()]
+
+    def pack(self) -> None:
+        """Compress what is not compressed yet, which the first visit would wait for."""
+        for asset in self.by_url.values():
+            if asset.compresses:
+                asset.small()
 
     def url(self, name: str) -> str:
         """Where a browser finds this file."""

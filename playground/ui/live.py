@@ -6,17 +6,14 @@ the dark mode.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import plotly
 import plotly.graph_objects as go
 
 from playground.settings import ROOT
 
 ASSETS = ROOT / "assets"
-PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 
 
 def script(name: str) -> str:

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -170,6 +171,7 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
         favicon_path=live.ASSETS / "favicon.svg",
         app_kwargs={"middleware": [harden, completed]},
     )
+    threading.Thread(target=assets.pack, name="pack", daemon=True).start()
     context.warm()  # after the page answers: a worker's start takes a core for seconds
     print(f"Triton Playground serves on http://{settings.host}:{settings.port}{settings.root_path}", flush=True)
     return demo
