@@ -16,7 +16,8 @@ from kernels import InputError, KernelSpec, get
 from kernels.spec import Target
 from playground.engine import choose
 from playground.engine.messages import ConfigChoice, Request
-from playground.ui import links, live
+from playground.ui import cases, links, live
+from playground.ui.cases import Kept
 from playground.ui.context import PRIVATE, Context
 
 NO_CASE = "none"
@@ -37,6 +38,8 @@ class Bench:
     baselines: gr.CheckboxGroup
     seed: gr.Number
     explain: gr.HTML
+    kept: gr.State  # what a case has changed, as cases.Kept
+    note: gr.HTML  # which says so
     run: gr.Button
     stop: gr.Button
 
@@ -49,7 +52,7 @@ class Bench:
         """What `fill` fills."""
         return [
             self.kernel, self.preset, *self.dims, self.dtype, self.config, self.case, self.baselines, self.seed,
-            self.explain,
+            self.explain, self.kept, self.note,
         ]  # fmt: skip
 
 
@@ -69,11 +72,13 @@ def build(context: Context, start: Request) -> Bench:
         stop = gr.Button("Stop", elem_id="stop", visible=False)
     with gr.Row(elem_id="more", equal_height=False):
         explain = live.html(explanation(spec), elem_id="explain")
-        case = _list(cases(spec), NO_CASE, "case")
+        case = _list(case_choices(spec), NO_CASE, "case")
         names = names_of_baselines(spec)
         baselines = gr.CheckboxGroup(names, value=[], label="compare with, beside eager", elem_id="baselines")
         seed = gr.Number(start.seed, label="seed", elem_classes="dim", elem_id="seed")
-    return Bench(kernel, preset, dims, dtype, config, case, baselines, seed, explain, run, stop)
+    kept = gr.State(None)
+    note = live.html("", js_on_load=live.script("case.js"), elem_id="case-note")
+    return Bench(kernel, preset, dims, dtype, config, case, baselines, seed, explain, kept, note, run, stop)
 
 
 def _list(choices: list[Any], value: str | None, label: str) -> gr.Dropdown:
@@ -99,7 +104,7 @@ def preset_of(spec: KernelSpec, dims: Any) -> str | None:
     return next((name for name, shape in shapes.items() if dict(shape) == dict(dims)), None)
 
 
-def cases(spec: KernelSpec) -> list[tuple[str, str]]:
+def case_choices(spec: KernelSpec) -> list[tuple[str, str]]:
     """The edge cases and planted bugs as choices; the value says which kind it is."""
     edges = [(e.name, f"edge:{e.name}") for e in spec.edges]
     bugs = [(f"bug: {b.name}", f"bug:{b.name}") for b in spec.bugs]
@@ -171,8 +176,8 @@ def read(context: Context, *values: Any) -> Request:
     return request
 
 
-def fill(context: Context, request: Request) -> list[Any]:
-    """Updates of everything in `Bench.shown`, so that it shows the request."""
+def fill(context: Context, request: Request, kept: Kept | None = None) -> list[Any]:
+    """Updates of everything in `Bench.shown`, so that it shows the request, and what its case has changed."""
     spec = get(request.kernel)
     most = max(len(s.dims) for s in context.specs.values())
     sizes = [_fill_dim(spec, i, request) for i in range(most)]
@@ -183,11 +188,19 @@ def fill(context: Context, request: Request) -> list[Any]:
         *sizes,
         gr.update(choices=list(spec.dtypes), value=request.dtype),
         gr.update(choices=listed, value=links.config_key(request.config)),
-        gr.update(choices=cases(spec), value=case_of(request)),
+        gr.update(choices=case_choices(spec), value=case_of(request)),
         gr.update(choices=names_of_baselines(spec), value=compared(spec, request, context.gpu)),
         request.seed,
         explanation(spec),
+        kept,
+        case_note(kept),
     ]
+
+
+def case_note(kept: Kept | None) -> str:
+    said = cases.said(kept)
+    away = '<button type="button" data-away>Put it away</button>'
+    return f'<p class="casenote" role="status">{escape(said)} {away}</p>' if said else ""
 
 
 def _fill_dim(spec: KernelSpec, i: int, request: Request) -> Any:
@@ -195,18 +208,6 @@ def _fill_dim(spec: KernelSpec, i: int, request: Request) -> Any:
         return gr.update(visible=False, value=None)
     name = spec.dims[i].name
     return gr.update(visible=True, label=name, value=request.dims.get(name))
-
-
-def with_case(context: Context, request: Request, kind: str, name: str) -> Request:
-    """The request with an edge case or a bug in it: its shape, and its dtype where it needs one."""
-    spec = get(request.kernel)
-    found = next(c for c in (spec.edges if kind == "edge" else spec.bugs) if c.name == name)
-    return request.model_copy(
-        update={
-            "edge": name if kind == "edge" else None, "bug": name if kind == "bug" else None, "config": None,
-            "dims": {**request.dims, **found.dims}, "dtype": found.dtype or request.dtype,
-        }
-    )  # fmt: skip
 
 
 def lenient(context: Context, *values: Any) -> Request:
@@ -224,46 +225,57 @@ def wire(bench: Bench, context: Context) -> None:
     bench.kernel.input(
         lambda name: fill(context, links.first_choice(get(name), context.gpu)), bench.kernel, bench.shown, **FAST
     )
-    bench.preset.input(
-        lambda preset, *values: _preset(context, preset, *values), [bench.preset, *bench.inputs], bench.shown, **FAST
-    )
-    bench.case.input(lambda *values: _case(context, *values), bench.inputs, bench.shown, **FAST)
+    held = [bench.kept, *bench.inputs]
+    bench.preset.input(lambda *values: _preset(context, *values), [bench.preset, *held], bench.shown, **FAST)
+    bench.case.input(lambda kept, *values: with_case(context, kept, *values), held, bench.shown, **FAST)
+    bench.note.away(lambda kept, *values: put_away(context, kept, *values), held, bench.shown, **FAST)
+    followers = [bench.preset, bench.config, bench.case, bench.kept, bench.note]
     for part in (*bench.dims, bench.dtype):
-        part.input(
-            lambda *values: _retyped(context, *values), bench.inputs, [bench.preset, bench.config, bench.case], **FAST
-        )
+        part.input(lambda *values: _retyped(context, *values), held, followers, **FAST)
     gr.on(
         [part.change for part in bench.inputs], None, bench.inputs, js="(...values) => tp.choice(values)",
         api_visibility="private",
     )  # fmt: skip
 
 
-def _preset(context: Context, preset: str, *values: Any) -> list[Any]:
-    now = lenient(context, *values)
+def _preset(context: Context, preset: str, kept: Kept | None, *values: Any) -> list[Any]:
+    now = cases.put_away(lenient(context, *values), kept)
     spec = get(now.kernel)
     shape = spec.default if preset == SMALL else spec.presets[preset]
-    return fill(context, now.model_copy(update={"dims": dict(shape), "edge": None, "bug": None, "config": None}))
+    return fill(context, now.model_copy(update={"dims": dict(shape), "config": None}))
 
 
-def _case(context: Context, *values: Any) -> list[Any]:
+def with_case(context: Context, kept: Kept | None, *values: Any) -> list[Any]:
+    """The bench with the case that its list names, on what stood there before any other."""
     kind, _, name = values[-3].partition(":")
-    plain = lenient(context, *values[:-3], NO_CASE, *values[-2:])
-    return fill(context, with_case(context, plain, kind, name) if name else plain)
+    if not name:
+        return put_away(context, kept, *values)
+    taken = cases.taken(_plain(context, kept, *values), kind, name)
+    return fill(context, taken.now, taken)
 
 
-def _retyped(context: Context, *values: Any) -> list[Any]:
+def put_away(context: Context, kept: Kept | None, *values: Any) -> list[Any]:
+    """The bench without its case, as it was before it."""
+    return fill(context, _plain(context, kept, *values))
+
+
+def _plain(context: Context, kept: Kept | None, *values: Any) -> Request:
+    return cases.put_away(lenient(context, *values[:-3], NO_CASE, *values[-2:]), kept)
+
+
+def _retyped(context: Context, kept: Kept | None, *values: Any) -> list[Any]:
     """A size was typed: the preset and the configs follow, and an edge case whose shape it was is left."""
     spec = get(values[0])
     case = values[-3]
     typed = {d.name: v for d, v in zip(spec.dims, values[1:-5], strict=False)}
     edge = next((e for e in spec.edges if case == f"edge:{e.name}"), None)
     if edge and any(typed.get(name) != size for name, size in edge.dims.items()):
-        case = NO_CASE
+        case, kept = NO_CASE, None
     try:
         now = read(context, *values[:-3], case, *values[-2:])
     except InputError:
-        return [None, gr.update(), case]
+        return [None, gr.update(), case, kept, case_note(kept)]
     listed = configs(spec, now.model_copy(update={"config": None}), context.target())
     key = links.config_key(now.config)
     known = key if key in dict(listed).values() else "auto"
-    return [preset_of(spec, now.dims), gr.update(choices=listed, value=known), case]
+    return [preset_of(spec, now.dims), gr.update(choices=listed, value=known), case, kept, case_note(kept)]

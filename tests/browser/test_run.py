@@ -107,11 +107,19 @@ def test_a_planted_bug_is_wrong_and_has_no_time(page, base):
     page.wait_for_selector(WRONG)
     assert headline(page) == "Wrong from index [0, 0] of out on"
     assert re.search(r"Got -?[\d.e-]+, expected -?[\d.e-]+\.", page.inner_text("#answer"))
-    assert page.is_visible(".errmap .bad") and page.is_visible("pre.diff .ins")
+    assert page.is_visible(".errmap .bad") and not page.is_visible("pre.diff")  # no answer before one asks for it
+    page.click("#note summary")
+    assert page.is_visible("pre.diff .ins")
     assert "Hint: How many elements does the mean have?" in page.inner_text("#note")
     assert not page.is_visible("#here") and not page.is_visible("#why")
     assert "bug=Mean+over+the+block" in page.url
-    assert page.get_attribute("#chips [data-name='Mean over the block']", "aria-pressed") == "true"
+    chip = page.locator("#chips [data-name='Mean over the block']")
+    expect(chip).to_have_attribute("aria-pressed", "true")
+    assert "has set dtype to float32. Without it dtype bfloat16 comes back." in page.inner_text("#case-note")
+    chip.click()  # it also puts its case away
+    page.wait_for_selector(RIGHT)
+    expect(chip).to_have_attribute("aria-pressed", "false")
+    assert page.get_by_label("dtype").input_value() == "bfloat16" and not page.is_visible("#case-note")
 
 
 def test_an_answer_says_when_it_is_of_another_choice_and_a_new_one_comes_into_view(page, base):

@@ -29,10 +29,12 @@ def note(spec: KernelSpec, request: Request, run: RunResult | None) -> str:
 
 
 def _bug(spec: KernelSpec, bug: Bug) -> str:
+    """The hint, and the answer for whoever asks for it."""
     head = panels.section(f"Planted bug: {bug.name}", None, f"Hint: {bug.hint}")
+    change = diff(edits.source_of(spec), edits.plant(spec, bug))
     return (
         f"{head}<p>What one sees: {escape(bug.symptom)}. With case on none the kernel runs as it is.</p>"
-        f"<details open><summary>The change</summary>{diff(edits.source_of(spec), edits.plant(spec, bug))}</details>"
+        f"<details><summary>Show what was changed</summary>{change}</details>"
     )
 
 

@@ -15,6 +15,7 @@ from playground.ui import bench as form
 from playground.ui import live, panels
 from playground.ui.answer import Answer, answers
 from playground.ui.bench import Bench
+from playground.ui.cases import Kept
 from playground.ui.context import LONG, PRIVATE, Context
 from playground.ui.tabs import Loaded, Tab
 from playground.ui.tabs.run import sweep_sheet, view, visit_sheet
@@ -63,9 +64,11 @@ def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visi
     def run(request: gr.Request, visit: Visit, *values: Any) -> Iterator[list[Any]]:
         yield from _run(context, request.session_hash or "", visit, values)
 
-    def pick(event: gr.EventData, *values: Any) -> list[Any]:
-        plain = form.lenient(context, *values[:-3], form.NO_CASE, *values[-2:])
-        return form.fill(context, form.with_case(context, plain, event.kind, event.name))
+    def pick(event: gr.EventData, kept: Kept | None, *values: Any) -> list[Any]:
+        """The case of a chip; the one that is in force is put away by its own."""
+        case = f"{event.kind}:{event.name}"
+        case = form.NO_CASE if case == values[-3] else case
+        return form.with_case(context, kept, *values[:-3], case, *values[-2:])
 
     def mend(event: gr.EventData, *values: Any) -> list[Any]:
         names = [d.name for d in get(values[0]).dims]
@@ -80,7 +83,7 @@ def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visi
 
     given = [visits.visit, *bench.inputs]
     bench.run.click(run, given, outputs, js=TO_RUN, **LONG)
-    chips.pick(pick, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **LONG)
+    chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.FAST).success(run, given, outputs, **LONG)
     parts.banner.mend(mend, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **LONG)
     bench.stop.click(stop, None, None, **form.FAST)
     gr.on([bench.kernel.change, bench.case.change], offered, bench.inputs, chips, **form.FAST)
