@@ -120,8 +120,6 @@ class Decoder:
         for group in table:
             if group not in GROUPS:
                 raise ModelError(f"there is no group of operations named {group!r}; there are {', '.join(GROUPS)}")
-        if launches.INTERPRETED and table.get("linear") == "triton":
-            raise ModelError("in the interpreter linear layers stay PyTorch's: numpy takes minutes for one token")
         if "triton" in table.values():
             _wake(replace(self.setup, backend="triton"))
 
@@ -205,13 +203,8 @@ class Decoder:
 
 
 def backend_table(backend: str) -> dict[str, str]:
-    """Every group of operations by one backend.
-
-    The interpreter leaves matrix products to PyTorch, for numpy takes minutes to step through a model's weights; they
-    can be swapped in like any other group.
-    """
-    table = dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
-    return table | {"linear": "torch"} if launches.INTERPRETED else table
+    """Every group of operations by one backend."""
+    return dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
 
 
 def _at_most(max_tokens: int | None) -> tuple[int | None, list[str]]:

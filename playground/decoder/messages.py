@@ -21,9 +21,9 @@ SWAPS = {
     "norm": "RMSNorm", "rope": "RoPE", "attention": "attention", "activation": "SiLU and product",
     "sampling": "sampling",
 }  # fmt: skip
-INTERPRETER_TOKENS = 32  # the most of one answer there: at a second or so for each nobody waits for more
+INTERPRETER_TOKENS = 64  # the most of one answer there: at a few in a second nobody waits for more
 INTERPRETER_NOTE = (
-    "the interpreter steps through every kernel in numpy, a second or two for a token: "
+    "the interpreter does every kernel's operations in numpy, one after another, a few tokens in a second: "
     f"an answer there ends after {INTERPRETER_TOKENS} tokens"
 )
 READING_NOTE = "PyTorch read the prompt and drew the first token; the interpreter stepped through the others"

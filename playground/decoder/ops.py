@@ -248,7 +248,13 @@ OPS: dict[str, Op] = {
         ),
         Op("rms_norm", "norm", _like("x"), _rms_norm, launches.by_spec("rms_norm")),
         Op("add_rms_norm", "norm", _like("x", "out", "new_residual"), _add_rms_norm, launches.by_spec("add_rms_norm")),
-        Op("linear", "linear", _linear_outputs, _linear, launches.linear),
+        Op(
+            "linear",
+            "linear",
+            _linear_outputs,
+            _linear,
+            interpreted.linear if launches.INTERPRETED else launches.linear,
+        ),
         Op("silu_mul", "activation", _like("gate"), _silu_mul, launches.by_spec("silu_mul")),
         Op("rope", "rope", lambda i: _like("q", "q")(i) | _like("k", "k")(i), _rope, launches.by_spec("rope")),
         Op(

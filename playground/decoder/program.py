@@ -20,7 +20,7 @@ import torch
 
 from kernels.spec import Launch, Plan
 from kernels.targets import Target
-from playground.decoder import launches
+from playground.decoder import interpreted, launches
 from playground.decoder.ops import OPS, Op
 
 ALIGN = 64  # bytes: a cache line, and more than any vector load wants
@@ -187,8 +187,10 @@ def _bind(function: Callable, out: Mapping[str, torch.Tensor], inputs: Mapping[s
 
 def _launcher(launch: Launch) -> Callable[[], Any]:
     """Everything that a launch needs, put together once."""
+    if launches.INTERPRETED:
+        return interpreted.player(launch)
     start = launch.kernel[launch.grid]
-    if launches.INTERPRETED or _is_on_gpu(launch):
+    if _is_on_gpu(launch):
         arguments = {**launch.args, **launch.config.meta, **launch.options}
         return lambda: start(**arguments)
     ordered = launches.ordered(launch)

@@ -105,8 +105,6 @@ def test_the_interpreter_takes_over_a_conversation(chats):
     *_, result = chats.stream(ChatRequest(messages=messages, backend="interpreter", max_tokens=2))
     assert list(result.ids) == tiny.expected_answer(read, 2) and result.backend == "interpreter"
     assert result.source.kind == "interpreted" and result.notes == (READING_NOTE,)
-    with pytest.raises(EngineError, match="in the interpreter linear layers stay PyTorch's"):
-        list(chats.stream(ChatRequest(messages=messages, backend="interpreter", table={"linear": "triton"})))
 
 
 @pytest.mark.slow
