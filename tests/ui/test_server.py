@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import gzip
+import json
 import logging
 import re
 import socket
@@ -77,6 +78,36 @@ def test_the_page_comes_compressed_with_our_head_in_it(base):
     top = html[: html.index("window.gradio_config")]
     assert 'as="font"' in top and "window.tpDims" in top and top.count("modulepreload") > 20
     assert html.index("--paper: #F2F5F7") < html.index("</head>")
+
+
+def test_the_page_leaves_out_what_only_programs_call_and_tells_it_to_who_asks(base):
+    """Its size is paid for by every visit. Clients read /config; ?view=api is Gradio's own list of the endpoints."""
+    told, whole, config = (fetch(base + path)[2].decode() for path in ("/", "/?view=api", "/config"))
+    for name in ("run_kernel", "chat"):
+        assert f'"api_name":"{name}"' in whole and f'"api_name":"{name}"' in config
+        assert f'"api_name":"{name}"' not in told
+    assert "api_info_as_input" in whole and "api_info_as_input" not in told
+    page = json.loads(re.search(r"gradio_config = (\{.*?\});</script>", told, re.DOTALL)[1])
+    known = {c["id"] for c in page["components"]} | {page["layout"]["id"]}
+    events = page["dependencies"]
+    assert {part for e in events for part in (*e["inputs"], *e["outputs"])} <= known
+    assert placed(page["layout"]) == placed(page["page"][""]["layout"]) <= known
+    assert set(page["page"][""]["components"]) <= known
+    assert {e["trigger_after"] for e in events} - {None} <= {e["id"] for e in events}
+    assert page["page"][""]["dependencies"] == [e["id"] for e in events]
+
+
+def placed(node):
+    return {node["id"]}.union(*map(placed, node.get("children") or []))
+
+
+def test_each_address_of_the_page_has_a_document_of_its_own(base):
+    """It is made once for each name that the page is reached by, and names that one."""
+    port = base.rsplit(":", 1)[1]
+    for name in ("localhost", "127.0.0.1", "localhost"):
+        html = fetch(base + "/", host=f"{name}:{port}")[2].decode()
+        assert f'"root":"http://{name}:{port}"' in html
+    assert '"root":"https://localhost' in fetch(base + "/", host="localhost", x_forwarded_proto="https")[2].decode()
 
 
 def test_a_build_of_gradio_that_looks_different_is_left_to_its_own_loader(tmp_path, monkeypatch):
