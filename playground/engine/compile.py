@@ -26,7 +26,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernels.spec import InputError, Inputs, KernelSpec, Launch, Plan, Target
 from kernels.targets import TARGETS
-from playground.engine import choose, edits, host, ptxas
+from playground.engine import chain, choose, edits, host, ptxas
 from playground.engine.errors import describe
 from playground.engine.job import Job
 from playground.engine.messages import EngineError, Failure, Resources, ResourcesRequest, ResourcesResult, Source
@@ -71,10 +71,12 @@ def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
             found.append(
                 resources_of(compile_or_explain(launch, target, spec, edited=request.source is not None), target)
             )
-        shown = plan.config(config)
+        steps = chain.eager_chain(spec, inputs) if request.chain else ()
         return ResourcesResult(
-            choice=choose.as_choice(request, chosen, shown, origin), launches=tuple(found), source=source(target)
-        )
+            choice=choose.as_choice(request, chosen, plan.config(config), origin), launches=tuple(found),
+            source=source(target), eager_kernels=tuple(step.kernel for step in steps),
+            eager_bytes=sum(step.bytes for step in steps),
+        )  # fmt: skip
 
 
 def target_named(name: str) -> Target:

@@ -74,10 +74,14 @@ class BenchRequest(Request):
 
 
 class ResourcesRequest(Request):
-    """Registers, spills and shared memory from offline compilation for a target such as "sm_90"."""
+    """Registers, spills and shared memory from offline compilation for a target such as "sm_90".
+
+    chain: with the kernels that eager PyTorch runs for the same answer, and the bytes they move.
+    """
 
     verb: Literal["resources"] = "resources"
     target: str = "sm_90"
+    chain: bool = False
 
 
 class HostRequest(Message):
@@ -297,10 +301,14 @@ class Resources(Message):
 
 
 class ResourcesResult(Message):
+    """eager_kernels, eager_bytes: eager's chain where it was asked for, modelled; each step through memory."""
+
     verb: Literal["resources"] = "resources"
     choice: Choice
     launches: tuple[Resources, ...]
     source: Source
+    eager_kernels: tuple[str, ...] = ()
+    eager_bytes: int = 0
 
 
 class HostResult(Message):

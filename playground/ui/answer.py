@@ -152,7 +152,7 @@ def _resources(engine: Engine, request: Request, host: HostResult) -> ResourcesR
     # A config chosen for this CPU means nothing on the GPU that the code is compiled for.
     own = request if host.kind == "gpu" else request.model_copy(update={"config": None})
     try:
-        return engine.run(ask(ResourcesRequest, own, target=target))
+        return engine.run(ask(ResourcesRequest, own, target=target, chain=True))
     except EngineError:
         return None  # the rest of the answer stands without it
 

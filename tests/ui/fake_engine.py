@@ -94,7 +94,8 @@ class FakeEngine:
             used = Resources(kernel=choice.kernel, target=request.target, registers=34, spills=0, shared_bytes=4096,
                              num_warps=8, instructions={"ld.global.v4": 6})  # fmt: skip
             compiled = HERE.model_copy(update={"kind": "compiled", "device": request.target})
-            yield ResourcesResult(choice=choice, launches=(used,), source=compiled)
+            chain = {"eager_kernels": ("add", "rsqrt", "mul"), "eager_bytes": 6_000_000} if request.chain else {}
+            yield ResourcesResult(choice=choice, launches=(used,), source=compiled, **chain)
 
     def choice(self, request: Any, chosen: Any) -> Any:
         inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -50,6 +51,19 @@ def test_configs_to_paste_hold_the_right_ones_alone_the_fastest_first():
 
     exec(text, {"triton": type("triton", (), {"Config": Config})}, names)
     assert [c.meta["BLOCK"] for c in names["configs"]] == [1024, 512]
+
+
+def test_the_table_has_no_column_without_a_figure_and_says_when_it_scrolls():
+    def heads(result):
+        return re.findall(r"<th scope=col[^>]*>([^<]*)</th>", view.table(result))
+
+    assert heads(swept()) == ["config", "", "µs here", "registers"]
+    assert "µs recorded" not in heads(swept(done=False)) and "first call, ms" in heads(swept(done=False))
+    recorded = tuple(c.model_copy(update={"recorded_us": us(3.0)}) for c in swept().configs)
+    assert heads(swept(configs=recorded)) == ["config", "", "µs here", "µs recorded", "registers"]
+    assert 'colspan="2"' in view.table(swept()) and "scrolls" not in view.table(swept())
+    many = view.table(swept(configs=swept().configs * 4))
+    assert "16 configs, the fastest first: the table scrolls." in many and 'class="scroll tall"' in many
 
 
 def test_csv_and_json_hold_every_config_with_its_reason():

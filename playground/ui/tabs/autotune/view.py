@@ -196,27 +196,42 @@ def short(why: str) -> str:
 # The table
 
 
+# (head, figure, whether a phone leaves it out)
+COLUMNS: tuple[tuple[str, Callable[[ConfigResult], str], bool], ...] = (
+    ("µs here", lambda c: words.digits(c.us.p50) if c.us else "", False),
+    ("µs recorded", lambda c: words.digits(c.recorded_us.p50) if c.recorded_us else "", False),
+    ("registers", lambda c: _whole(c.registers), False),
+    ("spills", lambda c: _whole(c.spills), True),
+    ("shared, bytes", lambda c: _whole(c.shared_bytes), True),
+    ("occupancy, %", lambda c: "" if c.occupancy is None else words.percent(c.occupancy), True),
+    ("first call, ms", lambda c: words.digits(1e3 * c.first_seconds) if c.first_seconds else "", True),
+)
+FITS = 12  # rows that the table shows at once
+
+
 def table(result: SweepResult) -> str:
     """Every config, the fastest first, with its resources or the reason why it has none."""
     order = sorted(range(len(result.configs)), key=lambda i: _order(result.configs[i]))
-    heads = (
-        "config",
-        "",
-        "µs here",
-        "µs recorded",
-        "registers",
-        "spills",
-        "shared, bytes",
-        "occupancy, %",
-        "first call, ms",
+    columns = [c for c in COLUMNS if _holds(result, c[0], c[1])]
+    heads = ("<th scope=col>config</th><th scope=col></th>", *(_head(name, opt) for name, _, opt in columns))
+    rows = "".join(_row(result, i, columns) for i in order)
+    tall = " tall" if len(order) > FITS else ""
+    made = (
+        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="All configs"><table class="fig configs">'
+        f"<thead><tr>{''.join(heads)}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
-    optional = {"spills", "shared, bytes", "first call, ms", "occupancy, %"}
-    head = "".join(f"<th scope=col{' class=opt' if h in optional else ''}>{escape(h)}</th>" for h in heads)
-    body = "".join(_row(result, i) for i in order)
-    return (
-        '<div class="scroll tall" tabindex="0" role="region" aria-label="All configs"><table class="fig configs">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    if len(order) <= FITS:
+        return made
+    return f'{made}<p class="quiet">{len(order):,} configs, the fastest first: the table scrolls.</p>'
+
+
+def _holds(result: SweepResult, name: str, figure: Callable[[ConfigResult], str]) -> bool:
+    """Whether a column has a figure, or may get one: recordings are there from the start or not at all."""
+    return any(map(figure, result.configs)) or (not result.done and name != "µs recorded")
+
+
+def _head(name: str, opt: bool) -> str:
+    return f"<th scope=col{' class=opt' if opt else ''}>{escape(name)}</th>"
 
 
 def _order(c: ConfigResult) -> tuple:
@@ -224,7 +239,7 @@ def _order(c: ConfigResult) -> tuple:
     return best, c.recorded_us.p50 if c.recorded_us else math.inf, not c.tried
 
 
-def _row(result: SweepResult, i: int) -> str:
+def _row(result: SweepResult, i: int, columns: Sequence[tuple[str, Callable[[ConfigResult], str], bool]]) -> str:
     c = result.configs[i]
     tags = [word for word, at in (("best", result.best), ("default", result.default)) if at == i]
     said = "".join(f'<small class="tag">{t}</small>' for t in tags)
@@ -232,17 +247,8 @@ def _row(result: SweepResult, i: int) -> str:
     judged = panels.mark("right" if c.ok else "wrong") if c.ok is not None else ""
     first = f'<tr class="{"ours" if i == result.best else ""}"><th scope=row>{escape(c.config.label)}{said}</th>'
     if why:
-        return f'{first}<td class="v">{judged}</td><td class="why" colspan="7">{escape(why)}</td></tr>'
-    figures = (
-        (words.digits(c.us.p50) if c.us else "", ""),
-        (words.digits(c.recorded_us.p50) if c.recorded_us else "", ""),
-        (_whole(c.registers), ""),
-        (_whole(c.spills), "opt"),
-        (_whole(c.shared_bytes), "opt"),
-        ("" if c.occupancy is None else words.percent(c.occupancy), "opt"),
-        (words.digits(1e3 * c.first_seconds) if c.first_seconds else "", "opt"),
-    )
-    cells = "".join(f'<td class="{kind}">{text}</td>' for text, kind in figures)
+        return f'{first}<td class="v">{judged}</td><td class="why" colspan="{len(columns)}">{escape(why)}</td></tr>'
+    cells = "".join(f'<td class="{"opt" if opt else ""}">{figure(c)}</td>' for _, figure, opt in columns)
     return f'{first}<td class="v">{judged}</td>{cells}</tr>'
 
 

@@ -12,7 +12,7 @@ from playground.ui import live, panels
 from playground.ui.answer import Answer
 from playground.ui.bench import Bench
 from playground.ui.context import Context
-from playground.ui.tabs.run import headings, lesson, method, view
+from playground.ui.tabs.run import fusion, headings, lesson, method, view
 
 HALF = {"min_width": 460, "elem_classes": "sheet"}
 
@@ -38,13 +38,14 @@ class Parts:
             with gr.Column(scale=5, **HALF):
                 self.there_head = live.html()
                 self.there_chart = live.chart(context.plotly, "Recorded times")
+        self.fusion = live.html("", elem_id="fusion", visible=False)
         self.why = live.html("", elem_id="why", visible=False)
 
     @property
     def outputs(self) -> list[Any]:
         return [
             self.banner, self.note, self.here, self.here_table, self.here_head, self.here_chart, self.there,
-            self.there_table, self.there_head, self.there_chart, self.why, self.bench.run, self.bench.stop,
+            self.there_table, self.there_head, self.there_chart, self.fusion, self.why, self.bench.run, self.bench.stop,
         ]  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def draw(answer: Answer, host: HostResult | None) -> list[Any]:
         note += method.judged()  # else it stands under the times
     reasons = view.why(answer) if answer.right and not working else []
     why = f'<div class="sheet">{panels.section("Why")}{panels.reasons(reasons)}</div>' if reasons else ""
-    return [banner, _shown(note), *here, *there, _shown(why), *buttons]
+    return [banner, _shown(note), *here, *there, _shown(fusion.sheet(answer)), _shown(why), *buttons]
 
 
 def _shown(html: str) -> Any:
