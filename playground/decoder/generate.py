@@ -152,7 +152,16 @@ class Decoder:
         """
         if launches.INTERPRETED:
             return
-        tokens = [0] * min(self.batch.runner.chunk, self.batch.max_context - 2)
+        runner = self.batch.runner
+        if runner.model.device.type == "cpu" and self.backend() == "triton":
+            # The kernels are machine code once the programs are made; reading a prompt would add half a second.
+            for count in (runner.chunk, 1):
+                runner.prepare_prefill(count)
+            with torch.no_grad():
+                runner.rehearse("decode", 1)
+            self.batch.reload()
+            return
+        tokens = [0] * min(runner.chunk, self.batch.max_context - 2)
         for prompt in (tokens, tokens[:1]):
             conversation = self.batch.submit(prompt, limits=Limits(max_tokens=2))
             while conversation.finish is None:

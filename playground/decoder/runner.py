@@ -225,6 +225,10 @@ class Runner:
         sizes = [("decode", n) for n in decodes] + [("prefill", (self.chunk, PREFILL_ROWS[-1]))]
         return [sizes[0], *(("prefill", size) for size in reversed(prefills)), *sizes[1:]]
 
+    def prepare_prefill(self, tokens: int) -> None:
+        """Make the program that reads a prompt of so many tokens, without running it."""
+        self._get("prefill", self.prefill_size(tokens, 1))[0].program.prepare()
+
     def rehearse(self, kind: str, size: int | tuple[int, int]) -> None:
         """Make a program and run it on padding, which compiles its kernels. The rows are to be loaded again."""
         ready = self._get(kind, size)[0]

@@ -21,6 +21,7 @@ def offline(monkeypatch, tmp_path):
     """No hub, an empty hub cache, a cache of our own; what pip would bring is `wheel`'s to say."""
     monkeypatch.setattr(fetch, "hub_answers", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     return Settings(cache=tmp_path / "cache")
 
 
