@@ -226,13 +226,14 @@ def record(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
 
     seconds = float("inf") if options.seconds is None else options.seconds
     report = functools.partial(print, file=sys.stderr, flush=True)
+    from playground.engine.record_sweeps import SWEPT, record_sweeps
+
     if options.warm:
         from playground.engine.record_warm import warm
 
-        warm(options.kernels or _all_names(), options.warm, min(seconds, WARM_SECONDS), report)
+        names = options.kernels or (SWEPT if options.sweeps else _all_names())
+        warm(names, options.warm, min(seconds, WARM_SECONDS), report, options.sweeps)
     if options.sweeps:
-        from playground.engine.record_sweeps import record_sweeps
-
         written = record_sweeps(options.kernels or None, out, seconds, report)
     else:
         written = measure(options.kernels or None, out, seconds, report, options.force)
