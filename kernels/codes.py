@@ -27,21 +27,17 @@ LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 @triton.jit
 def scale_of(x, LARGEST: tl.constexpr, axis: tl.constexpr):
-    """The scale of float32 values along an axis, which is kept. Correctly rounded: a scale of 1 is exactly 1."""
+    """The scale of float32 values along an axis, which is kept."""
     magnitude = tl.abs(x)
     finite = tl.where(magnitude < float("inf"), magnitude, 0.0)  # false for NaN as well
-    largest = tl.max(finite, axis=axis, keep_dims=True)
-    scale = tl.div_rn(largest, tl.full(largest.shape, LARGEST, tl.float32))
-    return tl.where(largest > 0.0, tl.maximum(scale, 1.1754943508222875e-38), 1.0)
+    return scale_for(tl.max(finite, axis=axis, keep_dims=True), LARGEST)
 
 
 @triton.jit
-def divide(x, scale):
-    """x / scale, correctly rounded but for rare cases, by one division for each scale and three steps for each x."""
-    inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
-    guess = x * inverse
-    # An infinity or NaN has no remainder to correct by.
-    return tl.where(tl.abs(x) < float("inf"), tl.fma(tl.fma(-guess, scale, x), inverse, guess), guess)
+def scale_for(largest, LARGEST: tl.constexpr):
+    """The scale that makes `largest` the largest code. Correctly rounded: a scale of 1 is exactly 1."""
+    scale = tl.div_rn(largest, tl.full(largest.shape, LARGEST, tl.float32))
+    return tl.where(largest > 0.0, tl.maximum(scale, 1.1754943508222875e-38), 1.0)
 
 
 @triton.jit
@@ -54,20 +50,58 @@ def on_grid(x):
 
 
 @triton.jit
-def to_code(x, code_type: tl.constexpr):
-    """float32 quotients as int8 or fp8e4nv codes."""
+def divide(x, scale):
+    """x / scale of finite numbers, correctly rounded but for rare cases, by three steps for each x."""
+    inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
+    guess = x * inverse
+    return tl.fma(tl.fma(-guess, scale, x), inverse, guess)  # what the guess leaves of x corrects it
+
+
+@triton.jit
+def divide_any(x, scale, LARGEST: tl.constexpr, code_type: tl.constexpr):
+    """x / scale whatever x is, within what rounds to a code; NaN as 0 where codes have none."""
+    # What is larger than the largest code, infinities above all, becomes a little larger than it, and rounds to it.
+    bound = tl.minimum(scale * (LARGEST + 0.25), 3.4028234663852886e38)
+    quotient = divide(tl.minimum(tl.maximum(x, -bound), bound), scale)
+    return tl.where(x == x, quotient, 0.0 if code_type == tl.int8 else x)
+
+
+@triton.jit
+def rounded(quotient, code_type: tl.constexpr):
+    """Quotients that round to no more than the largest code, as int8 or fp8e4nv codes."""
     if code_type == tl.int8:
-        x = tl.where(x == x, tl.minimum(tl.maximum(x, -127.0), 127.0), 0.0)
-        # Adding 1.5 * 2^23 leaves no bits for a fraction: the addition itself rounds, ties to even.
-        return ((x + 12582912.0) - 12582912.0).to(tl.int8)
+        # Adding 1.5 * 2^23 leaves no bits for a fraction: the addition rounds, ties to even, and the lowest byte of
+        # the sum is the code.
+        return (quotient + 12582912.0).to(tl.int32, bitcast=True).to(tl.int8)
     else:
-        inside = tl.minimum(tl.maximum(x, -448.0), 448.0)
-        if INTERPRETED:
-            inside = on_grid(inside)
-        code = inside.to(tl.float8e4nv)
+        code = (on_grid(quotient) if INTERPRETED else quotient).to(tl.float8e4nv)
         # Casts of NaN differ between devices; its code is set by hand.
-        bits = tl.where(x == x, code.to(tl.uint8, bitcast=True), 0x7F)
+        bits = tl.where(quotient == quotient, code.to(tl.uint8, bitcast=True), 0x7F)
         return bits.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
+
+
+@triton.jit
+def to_code(x, scale, LARGEST: tl.constexpr, code_type: tl.constexpr):
+    """float32 x / scale as codes."""
+    return rounded(divide_any(x, scale, LARGEST, code_type), code_type)
+
+
+@triton.jit
+def quantized(x, LARGEST: tl.constexpr, axis: tl.constexpr, code_type: tl.constexpr):
+    """(codes, scale) of float32 values along an axis.
+
+    Bound by steps for each value, not by memory, so finite values, the rule, are spared what NaN and infinities need.
+    Whether there are any, the largest magnitude says, compared as an integer: NaN is larger than infinity.
+    """
+    bits = tl.max(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, axis=axis, keep_dims=True)
+    if tl.max(bits) < 0x7F800000:
+        scale = scale_for(bits.to(tl.float32, bitcast=True), LARGEST)
+        quotient = divide(x, scale)
+    else:
+        scale = scale_of(x, LARGEST, axis)
+        quotient = divide_any(x, scale, LARGEST, code_type)
+    # Rounded here and not above: two branches' bytes were joined by the compiler with what lay beside them.
+    return rounded(quotient, code_type), scale
 
 
 def scale_reference(x: torch.Tensor, largest: float) -> torch.Tensor:
@@ -86,7 +120,7 @@ def quotient_reference(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype)
 
 
 def code_reference(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """to_code(x / scale) in PyTorch."""
+    """to_code in PyTorch."""
     quotient = quotient_reference(x, scale, dtype)
     return (quotient.round() if dtype == torch.int8 else quotient).to(dtype)
 

@@ -235,8 +235,9 @@ def configs(inputs, target):
     # About two programs for each multiprocessor, and no split of less than a block.
     wanted = max(triton.cdiv(2 * target.num_sms, max(q.shape[0] * k_cache.shape[1], 1)), 1)
     for block_n, num_warps, stages in dict.fromkeys(_blocks(q, k_cache, target)):
-        split = triton.cdiv(triton.cdiv(capacity, wanted), block_n) * block_n
-        for tokens in (split, split // 2) if split > 2 * block_n else (split,):
+        # Whole blocks to a split: the tokens of one that reached beyond it would be counted twice.
+        split, half = (triton.cdiv(triton.cdiv(capacity, wanted * n), block_n) * block_n for n in (1, 2))
+        for tokens in dict.fromkeys((split, half)):
             yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": tokens}, num_warps, stages)
 
 

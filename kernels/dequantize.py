@@ -122,7 +122,7 @@ def plan(inputs, config, target):
 def configs(inputs, target):
     n = inputs["q"].shape[-1]
     width = pow2(max(n, 1))
-    choices = ((1, 4096, 8), (1, 2048, 4), (2, 2048, 8), (1, 1024, 4), (1, 8192, 8), (4, 1024, 8))
+    choices = ((1, 2048, 4), (1, 4096, 8), (2, 2048, 8), (1, 1024, 4), (1, 8192, 8), (4, 1024, 8))
     cpu = target.kind == "cpu"
     for block_m, block_n, num_warps in dict.fromkeys((m, min(b, width), 1 if cpu else w) for m, b, w in choices):
         yield Config({"BLOCK_M": block_m, "BLOCK_N": block_n}, num_warps)

@@ -98,7 +98,7 @@ def plan(inputs, config, target):
 
 def configs(inputs, target):
     width = pow2(max(inputs["table"].shape[1], 1))
-    choices = ((1, 4096, 8), (1, 2048, 4), (1, 1024, 4), (2, 2048, 8), (4, 1024, 8), (1, 8192, 8))
+    choices = ((1, 2048, 4), (1, 4096, 8), (1, 1024, 4), (2, 2048, 8), (4, 1024, 8), (1, 8192, 8))
     cpu = target.kind == "cpu"
     for block_t, block_n, num_warps in dict.fromkeys((t, min(n, width), 1 if cpu else w) for t, n, w in choices):
         yield Config({"BLOCK_T": block_t, "BLOCK_N": block_n}, num_warps)

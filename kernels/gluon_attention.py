@@ -15,8 +15,9 @@ Softmax beside products. Within a group the scores q k^T of block j and the sum 
 issued together, and the exponentials of block j are computed as soon as the first of them is done, during the second.
 
 Blocks run from the last to the first, so the masked ones, which the diagonal or the end of the keys cuts, come first;
-the rest is computed without masks. With Q_REGISTERS the queries are taken from shared memory into registers once, and
-the matrix units fetch one operand less from it.
+the rest is computed without masks. Weights pass from one block to the next as float32: as bfloat16 each would have a
+register of its own between two loops, and 64 instructions would pack them anew. With Q_REGISTERS the queries are taken
+from shared memory into registers once; beside blocks of 64 keys there is room for them.
 
 What to look at: wgmma, cp.async.bulk.tensor and setmaxnreg in the PTX of `attention` and of this, and the wait that
 allows one of two products to be unfinished. Hopper alone has these instructions: elsewhere the kernel is refused, and
@@ -94,7 +95,7 @@ def finite(m, MASKED: gl.constexpr):
 
 @gluon.jit
 def walk(
-    q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, weights, first, last, top, position, kv_len,
+    q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, p, first, last, top, position, kv_len,
     scale, MASKED: gl.constexpr, CAUSAL: gl.constexpr, HEAD_DIM: gl.constexpr, ROWS: gl.constexpr,
     BLOCK: gl.constexpr, STAGES: gl.constexpr, SCORES: gl.constexpr, OUT: gl.constexpr,
 ):  # fmt: skip
@@ -105,6 +106,7 @@ def walk(
         v = v_ring.index((j - 1) % STAGES).reshape([BLOCK, HEAD_DIM])
         mbarrier.wait(k_full.index(j % STAGES), (j // STAGES) & 1)
         products = warpgroup_mma(q, k, none, use_acc=False, is_async=True)
+        weights = gl.convert_layout(p.to(v_ring.dtype), gl.DotOperandLayout(0, OUT, 2))
         mbarrier.wait(v_full.index((j - 1) % STAGES), ((j - 1) // STAGES) & 1)
         sums = warpgroup_mma(weights, v, acc, is_async=True)
         scores = warpgroup_mma_wait(1, deps=(products,))  # one may still run: the sums
@@ -117,11 +119,10 @@ def walk(
         alpha = gl.exp2(m - above)
         denom = denom * alpha + gl.sum(p, 1)
         m = new_m
-        acc, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+        acc, _ = warpgroup_mma_wait(0, deps=(sums, weights))
         mbarrier.arrive(v_free.index((j - 1) % STAGES), count=1)
         acc = acc * gl.convert_layout(alpha, gl.SliceLayout(1, OUT))[:, None]
-        weights = gl.convert_layout(p.to(weights.dtype), gl.DotOperandLayout(0, OUT, 2))
-    return acc, m, denom, weights
+    return acc, m, denom, p
 
 
 @gluon.jit
@@ -151,17 +152,17 @@ def computing(
     m = gl.max(scores, 1) * scale
     p = gl.exp2(scores * scale - finite(m, True)[:, None])
     denom = gl.sum(p, 1)
-    weights = gl.convert_layout(p.to(v_ring.dtype), gl.DotOperandLayout(0, OUT, 2))
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, OUT)
-    acc, m, denom, weights = walk(
-        q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, weights, 1, cut, top, position, kv_len,
+    acc, m, denom, p = walk(
+        q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, p, 1, cut, top, position, kv_len,
         scale, True, CAUSAL, HEAD_DIM, ROWS, BLOCK, STAGES, SCORES, OUT,
     )  # fmt: skip
-    acc, m, denom, weights = walk(
-        q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, weights, cut, n, top, position, kv_len,
+    acc, m, denom, p = walk(
+        q, k_ring, v_ring, k_full, k_free, v_full, v_free, acc, m, denom, p, cut, n, top, position, kv_len,
         scale, False, CAUSAL, HEAD_DIM, ROWS, BLOCK, STAGES, SCORES, OUT,
     )  # fmt: skip
     mbarrier.wait(v_full.index((n - 1) % STAGES), ((n - 1) // STAGES) & 1)
+    weights = gl.convert_layout(p.to(v_ring.dtype), gl.DotOperandLayout(0, OUT, 2))
     acc = warpgroup_mma(weights, v_ring.index((n - 1) % STAGES).reshape([BLOCK, HEAD_DIM]), acc)
     denom = gl.where(denom == 0.0, 1.0, denom)  # a query that meets no key: 0
     acc = acc / gl.convert_layout(denom, gl.SliceLayout(1, OUT))[:, None]
@@ -295,7 +296,6 @@ def _tiles(x, name, rows):
 
 
 def configs(inputs, target):
-    yield Config({"BLOCK": 128, "STAGES": 2, "Q_REGISTERS": 1})
     yield Config({"BLOCK": 128, "STAGES": 2})
     yield Config({"BLOCK": 64, "STAGES": 4, "Q_REGISTERS": 1})
     yield Config({"BLOCK": 64, "STAGES": 2, "Q_REGISTERS": 1})

@@ -30,7 +30,7 @@ from kernels.checks import (
     need_same_dtype,
     need_shape,
 )
-from kernels.codes import LARGEST, code_reference, divide, need_fp8, scale_of, scale_reference, to_code
+from kernels.codes import LARGEST, code_reference, need_fp8, scale_of, scale_reference, to_code
 from kernels.paged_kv import need_scales, padded_pages
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, Inputs, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
@@ -47,7 +47,7 @@ def write_rows(
     if LARGEST > 0:
         x = x.to(tl.float32)
         scale = scale_of(x, LARGEST, 2)  # [T, H, 1]
-        tl.store(out, to_code(divide(x, scale), cache_ptr.dtype.element_ty), mask=mask)
+        tl.store(out, to_code(x, scale, LARGEST, cache_ptr.dtype.element_ty), mask=mask)
         live = mask & (cols == 0)
         at = scale_ptr + page * stride_sp + heads * stride_sh + place * stride_ss
         tl.store(at + cols * 0, tl.broadcast_to(scale, live.shape), mask=live)
@@ -210,13 +210,12 @@ def plan(inputs, config, target):
 
 
 def configs(inputs, target):
-    tokens, heads, head_dim = inputs["k"].shape
+    tokens, heads, _ = inputs["k"].shape
     block_h = min(pow2(max(heads, 1)), 8)
     if target.kind == "cpu":
         choices = [(1, block_h, 1), (8, 1, 1)]
     else:
-        block_t = 4 if tokens >= 512 and block_h * pow2(head_dim) <= 1024 else 1
-        choices = [(block_t, block_h, 4)]
+        choices = [(1, block_h, 2 if tokens >= 512 else 4)]
         choices += [(t, block_h, w) for t, w in ((1, 2), (1, 4), (2, 4), (2, 8), (4, 4), (8, 8), (16, 8))]
     for block_t, block_h, num_warps in dict.fromkeys(choices):
         yield Config({"BLOCK_T": block_t, "BLOCK_H": block_h}, num_warps)

@@ -162,7 +162,7 @@ def configs(inputs, target):
     elif n_rows <= 1:
         yield from _one_row_configs(k_size, target)
     else:
-        yield from _few_rows_configs(inputs["x"], target)
+        yield from _few_rows_configs(inputs["x"], inputs["weight"].shape[0], target)
 
 
 def _config(m, n, k, num_warps=1, num_stages=3):
@@ -185,22 +185,24 @@ def _cpu_configs(n_rows, k_size):
 
 def _one_row_configs(k_size, target):
     whole = min(pow2(k_size), 4096)
-    choices = [(2, whole, 4), (1, whole, 2), (1, whole, 4), (2, whole, 2), (1, whole, 1), (4, whole, 4), (4, whole, 8)]
-    choices += [(8, whole, 8), (4, 1024, 4), (8, 1024, 4), (16, 512, 4)]
+    choices = [(4, 1024, 4), (2, whole, 4), (1, whole, 2), (1, whole, 4), (2, whole, 2), (1, whole, 1)]
+    choices += [(4, whole, 4), (4, whole, 8), (8, whole, 8), (4, 2048, 4), (8, 1024, 4), (16, 512, 4)]
     yield from _once((1, block_n, min(block_k, whole), warps) for block_n, block_k, warps in choices)
     if target.capability >= 90:  # never the default: see the module's docstring
-        for block_n, block_k, num_warps in choices[:5]:
-            yield Config({"BLOCK_M": 1, "BLOCK_N": block_n, "BLOCK_K": block_k, "PDL": 1}, num_warps)
+        for block_n, block_k, num_warps in choices[:4]:
+            yield Config({"BLOCK_M": 1, "BLOCK_N": block_n, "BLOCK_K": min(block_k, whole), "PDL": 1}, num_warps)
 
 
-def _few_rows_configs(x, target):
+def _few_rows_configs(x, n_cols, target):
     n_rows, k_size = x.shape
     block_m = 16 if n_rows <= 16 else 32 if n_rows <= 32 else 64
     wide = x.dtype == torch.float32  # exact products in registers: smaller blocks
     choices = []
-    for block_n, block_k, num_warps, num_stages in (
-        (32, 128, 4, 4), (16, 256, 4, 4), (64, 128, 4, 3), (32, 64, 4, 4), (128, 64, 4, 3),
-    ):  # fmt: skip
+    wish = [(64, 128, 4, 3), (32, 128, 4, 4), (16, 256, 4, 4), (32, 64, 4, 4), (128, 64, 4, 3)]
+    # The widest block of which there is one for most multiprocessors comes first.
+    first = next((i for i in range(3) if triton.cdiv(n_cols, wish[i][0]) >= target.num_sms), 2)
+    wish.insert(0, wish.pop(first))
+    for block_n, block_k, num_warps, num_stages in wish:
         block_k = max(min(block_k // 2 if wide else block_k, pow2(k_size)), 16)
         stages = 2 if target.kind == "hip" else num_stages
         while stages > 1 and (block_m + block_n) * block_k * x.element_size() * stages > 0.9 * target.shared_bytes:

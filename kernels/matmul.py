@@ -26,6 +26,7 @@ import triton.language as tl
 from kernels.checks import FLOATS, need_dtype, need_no_grad, need_rank, need_same_device, need_same_dtype, need_shape
 from kernels.operands import copy_to_aligned, describe
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, InputError, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import next_power_of_2 as pow2
 
 WORTH_A_COPY = 2**16  # elements from which an operand is copied to where descriptors reach it
 
@@ -280,16 +281,23 @@ def _candidates(m, n, precision, target):
 
 
 def _largest_that_fills(m, n, target):
-    """The larger a tile the better, as long as three quarters of the multiprocessors have one."""
+    """The larger a tile the better, if it is no taller or wider than needed and keeps 70 % of the multiprocessors busy.
+
+    Programs run in rounds, one for each multiprocessor; the last round may be all but empty.
+    """
     tiles = (
         ((128, 256, 64, 8, 1), 8, 3),
         ((128, 128, 64, 8, 0), 8, 6),
         ((64, 128, 128, 8, 0), 4, 4),
+        ((64, 64, 128, 8, 0), 4, 4),
         ((64, 32, 128, 8, 0), 4, 4),
-        ((32, 32, 128, 8), 4, 2),
+        ((32, 32, 128, 8, 0), 4, 4),
     )
     for tile in tiles:
-        if triton.cdiv(m, tile[0][0]) * triton.cdiv(n, tile[0][1]) >= 0.75 * target.num_sms:
+        block_m, block_n = tile[0][:2]
+        programs = triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
+        busy = programs / (triton.cdiv(programs, target.num_sms) * target.num_sms) if programs else 1.0
+        if busy >= 0.7 and block_m <= max(pow2(m), 32) and block_n <= max(pow2(n), 32):
             return tile
     return tiles[-1]
 

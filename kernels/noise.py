@@ -40,8 +40,7 @@ def four_exponentials(seed, counter, row, step, PTX: tl.constexpr):
     """The variates of four tokens, 256 apart; counter as in the module's docstring."""
     counter = counter.to(tl.uint32)
     zero = counter * 0
-    row = zero + row.to(tl.uint32)
-    a, b, c, d = tl.philox(seed, counter, row, zero + step.to(tl.uint32), zero)
+    a, b, c, d = tl.philox(seed, counter, zero + row.to(tl.uint32), zero + step.to(tl.uint32), zero)
     return exponential(a, PTX), exponential(b, PTX), exponential(c, PTX), exponential(d, PTX)
 
 

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from kernels.checks import FLOATS, as_rows, need_dtype, need_min_rank, need_no_grad, need_same_device
-from kernels.codes import LARGEST, code_reference, divide, quotient_reference, scale_of, scale_reference, to_code
+from kernels.codes import LARGEST, code_reference, quantized, quotient_reference, scale_of, scale_reference, to_code
 from kernels.rows import aligned, row_configs, vector_width
 from kernels.spec import Bug, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 
@@ -34,8 +34,8 @@ def quantize_rows_kernel(
     cols = tl.arange(0, BLOCK_N)[None, :]
     mask = (rows < n_rows) & (cols < n_cols)
     x = tl.load(x_ptr + rows * stride_xm + cols.to(tl.int64) * stride_xn, mask=mask, other=0.0).to(tl.float32)
-    scale = scale_of(x, LARGEST, 1)
-    tl.store(q_ptr + rows * n_cols + cols, to_code(divide(x, scale), q_ptr.dtype.element_ty), mask=mask)
+    codes, scale = quantized(x, LARGEST, 1, q_ptr.dtype.element_ty)
+    tl.store(q_ptr + rows * n_cols + cols, codes, mask=mask)
     tl.store(scale_ptr + rows, scale, mask=rows < n_rows)
 
 
@@ -57,7 +57,7 @@ def quantize_wide_rows_kernel(
     for start in range(0, n_cols, BLOCK_N):
         cols = (start + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
         x = tl.load(x_ptr + row * stride_xm + cols * stride_xn, mask=cols < n_cols, other=0.0).to(tl.float32)
-        tl.store(q_ptr + row * n_cols + cols, to_code(divide(x, scale), q_ptr.dtype.element_ty), mask=cols < n_cols)
+        tl.store(q_ptr + row * n_cols + cols, to_code(x, scale, LARGEST, q_ptr.dtype.element_ty), mask=cols < n_cols)
     tl.store(scale_ptr + row + tl.zeros([1, 1], tl.int32), scale)
 
 
@@ -117,7 +117,7 @@ def launch_rows(x, q, scale, largest, config):
 
 
 def configs(inputs, target):
-    return row_configs(inputs["x"], target)
+    return row_configs(inputs["x"], target, many=(1, 1024, 16))
 
 
 def cost(inputs):
@@ -185,8 +185,8 @@ SPEC = KernelSpec(
     bugs=(
         Bug(
             "Truncated",
-            find="tl.store(q_ptr + rows * n_cols + cols, to_code(divide(x, scale), q_ptr.dtype.element_ty), mask=mask)",
-            replace="tl.store(q_ptr + rows * n_cols + cols, divide(x, scale).to(tl.int8), mask=mask)",
+            find="tl.store(q_ptr + rows * n_cols + cols, codes, mask=mask)",
+            replace="tl.store(q_ptr + rows * n_cols + cols, (x / scale).to(tl.int8), mask=mask)",
             hint="What does a cast do with 1.9?",
             symptom="codes are one too small in magnitude, half of the time",
             dims={"rows": 64, "n": 3000},
@@ -201,8 +201,8 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Scale of 128",
-            find="scale = scale_of(x, LARGEST, 1)",
-            replace="scale = scale_of(x, LARGEST + 1.0, 1)",
+            find="codes, scale = quantized(x, LARGEST, 1,",
+            replace="codes, scale = quantized(x, LARGEST + 1.0, 1,",
             hint="Which code should the largest element get?",
             symptom="the largest element is clamped, and every scale is off by a 127th",
             dims={"rows": 64, "n": 3000},

@@ -219,8 +219,10 @@ def configs(inputs, target):
         yield from _configs((1, pow2(max(heads, 1)), 1), (1, 1, 1), (1, 4, 1), (4, 4, 1), (8, 1, 1))
         return
     fit = min(8, pow2(max(inputs["k"].shape[1], 1)))
-    default = 4 if tokens >= 512 else 1, fit, 4
-    yield from _configs(default, (1, 8, 4), (2, 8, 4), (4, 8, 4), (8, 8, 8), (4, 4, 4), (8, 2, 4), (16, 1, 4))
+    default = (16, 1, 4) if tokens >= 512 else (1, fit, 4)  # a head of many tokens: their rows of the tables stay near
+    yield from _configs(
+        default, (4, fit, 4), (1, 8, 4), (2, 8, 4), (4, 8, 4), (8, 8, 8), (4, 4, 4), (8, 2, 4), (16, 1, 4)
+    )
 
 
 def _configs(*choices):

@@ -5,9 +5,10 @@ Sorting 128,000 logits to keep fifty of them costs ten times what reading them d
 A race instead of a softmax (kernels/noise.py): the token with the least E / w wins, E being a random number named by
 (seed, token, row, step). Without top-k and top-p one pass over the logits is all.
 
-Maxima of groups, for top-k: a first kernel leaves the largest logit of every GROUP and every SUPER tokens. At least
-k tokens reach the k-th largest of the SUPER maxima, so the few that reach that threshold hold the k best. A second
-kernel, one program for each row, collects them, and ranks them by comparing all with all.
+Maxima of groups, for top-k: a first kernel leaves the largest logit of every GROUP tokens. At least k tokens reach
+the k-th largest of the maxima, so the few that reach that threshold hold the k best. A second kernel finds the
+threshold and the groups that reach it; a third, many programs for each row, puts their tokens that do on a short list;
+a fourth, one program for each row, ranks the list by comparing all with all.
 
 Rejection, for the rest (top-p alone, top-k beyond MOST_K, more ties than fit): the race's winner among all tokens is
 the winner among the kept ones, if it is kept itself, and whether it is takes one pass that counts what lies above it.
@@ -21,7 +22,7 @@ serves every row's own settings; a row of a seed tensor draws the same wherever 
 But for AMD the race alone needs no second kernel: the last program of a row to arrive joins the row's parts. On
 Hopper and later the launches overlap: each lets the next one begin, and waits for the one before.
 
-What to look at: how few bytes beyond the logits are moved, and that the second kernel works on 128 tokens.
+What to look at: how few bytes beyond the logits are moved, and that the last kernel works on 128 tokens.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ import triton
 
 from kernels.checks import FLOATS, InputError, need_dtype, need_no_grad, need_rank, need_same_device, need_shape
 from kernels.noise import exponential_reference
-from kernels.sample_kernels import choose_kernel, maxima_kernel, race_kernel
+from kernels.sample_kernels import choose_kernel, maxima_kernel, pick_kernel, race_kernel, threshold_kernel
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
 MOST_K = 64  # the largest top-k that is found by maxima of groups
-LIST = 128  # tokens that the second kernel can rank
+LIST = 128  # tokens that can be ranked by comparing all with all
 
 OPTIONS = {
     "temperature": (1.0, (torch.float32, torch.float16, torch.bfloat16)),
@@ -165,9 +166,8 @@ def plan(inputs, config, target):
     logits = inputs["logits"]
     n_rows, vocab = logits.shape
     raced, grouped, cut = _which(inputs)
-    super_size = max(min(pow2(vocab // 256), 256), 1)
-    group_size = max(super_size // 8, 1)
-    n_groups, n_supers = triton.cdiv(vocab, group_size), triton.cdiv(vocab, super_size)
+    group_size = max(min(pow2(vocab // 256), 256), 1)
+    n_groups = triton.cdiv(vocab, group_size)
     tokens = config.meta["THOUSANDS"] * 1024
     n_blocks = triton.cdiv(vocab, tokens)
     alone = raced and not grouped and not cut and target.kind != "hip"  # the race decides, in one launch
@@ -187,10 +187,11 @@ def plan(inputs, config, target):
         "part_time_ptr": space(n_blocks, when=raced),
         "part_token_ptr": space(n_blocks, when=raced, dtype=torch.int32),
         "group_ptr": space(n_groups, when=grouped),
-        "super_ptr": space(n_supers, when=grouped),
         "n_groups": n_groups,
-        "n_supers": n_supers,
-        "list_ptr": space(3, LIST, when=grouped, dtype=torch.int32),
+        "bounds_ptr": space(2, when=grouped),
+        "picked_ptr": space(LIST, when=grouped, dtype=torch.int32),
+        "count_ptr": space(2, when=grouped, dtype=torch.int32),
+        "list_ptr": space(2, LIST, when=grouped, dtype=torch.int32),
         "arrived_ptr": torch.zeros(n_rows, dtype=torch.int32, device=logits.device) if alone else None,
         "out_ptr": ids,
         **_option_args(inputs),
@@ -201,11 +202,9 @@ def plan(inputs, config, target):
         "PDL": pdl,
         "MOST_K": MOST_K,
         "LIST": LIST,
-        "SUPER": super_size,
         "GROUP": group_size,
         "BLOCK_PARTS": pow2(n_blocks),
-        "BLOCK_SUPERS": max(pow2(n_supers), MOST_K),
-        "BLOCK_GROUPS": pow2(n_groups),
+        "BLOCK_GROUPS": max(pow2(n_groups), MOST_K),
     }
     launches = []
     if raced:
@@ -213,10 +212,21 @@ def plan(inputs, config, target):
     if grouped:
         first = Config({"BLOCK": tokens}, config.num_warps)
         launches.append(_launch(maxima_kernel, n_rows * n_blocks, known, first, pdl))
+        launches.append(_launch(threshold_kernel, n_rows, known, Config({}, 1 if target.kind == "cpu" else 4), pdl))
+        pick = _pick_config(n_rows, target)
+        launches.append(_launch(pick_kernel, n_rows * LIST // pick.meta["PICK"], known, pick, pdl))
     if not alone:
-        last = Config({"BLOCK": 1024 if target.kind == "cpu" else 4096}, 1 if target.kind == "cpu" else 8)
+        # A list of 128 needs few warps; where all tokens may be read, many.
+        last = Config({"BLOCK": 1024}, 1) if target.kind == "cpu" else Config({"BLOCK": 4096}, 4 if grouped else 16)
         launches.append(_launch(choose_kernel, n_rows, known, last, pdl))
     return Plan(tuple(launches), {"ids": ids})
+
+
+def _pick_config(n_rows, target):
+    """One row must be spread over the whole GPU; many rows fill it anyway."""
+    if target.kind == "cpu":
+        return Config({"PICK": 32}, 1)
+    return Config({"PICK": 1}, 2) if n_rows < 8 else Config({"PICK": 4}, 4)
 
 
 def _launch(kernel, programs, known, config, pdl):
@@ -231,7 +241,7 @@ def configs(inputs, target):
         default, others = (4, 1), ((8, 1), (16, 1))
     else:
         # One row must be spread over the whole GPU; many rows fill it anyway.
-        default = (4, 4) if rows * vocab >= 2**21 else (1, 8)
+        default = (2, 4) if rows * vocab >= 2**21 else (1, 2)
         others = (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 8)
     for thousands, num_warps in dict.fromkeys((default, *others)):
         yield Config({"THOUSANDS": thousands}, num_warps)
@@ -295,8 +305,8 @@ _SMALL = {"rows": 5, "vocab": 3001, "top_k": 20}
 SPEC = KernelSpec(
     name="sample",
     title="Sampling",
-    doc="Temperature, top-k, top-p and the draw in two launches, without sorting the vocabulary. Look at how few "
-    "tokens the second kernel works on, and at the race that needs no probabilities.",
+    doc="Temperature, top-k, top-p and the draw in four launches, without sorting the vocabulary. Look at how few "
+    "tokens the last kernel works on, and at the race that needs no probabilities.",
     function=sample,
     reference=reference,
     dims=(
@@ -345,9 +355,9 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Groups cut off",
-            find="n_groups, n_supers = triton.cdiv(vocab, group_size), triton.cdiv(vocab, super_size)",
-            replace="n_groups, n_supers = vocab // group_size // 2, triton.cdiv(vocab, super_size)",
-            hint="How many groups does the second kernel look at?",
+            find="n_groups = triton.cdiv(vocab, group_size)",
+            replace="n_groups = vocab // group_size // 2",
+            hint="How many groups are there, and how many are looked at?",
             symptom="tokens of the second half are never drawn",
             dims={"rows": 64, "vocab": 3001, "top_k": 20},
         ),

@@ -1,7 +1,7 @@
-"""The three kernels of kernels/sample.py, which explains them; no kernel of its own.
+"""The five kernels of kernels/sample.py, which explains them; no kernel of its own.
 
 Scores are compared as times of a race: E * handicap, where handicap = (largest weight) / weight. That is 1 for the
-best token and infinite for a masked one, so nothing overflows, whatever the logits, and at temperature 0 all but the
+best token and infinite for a masked one, so nothing overflows, whatever the logits; at temperature 0 all but the
 largest logits are infinitely slow.
 """
 
@@ -34,9 +34,9 @@ def float_option(ptr, number, row):
 
 @triton.jit
 def factor_of(temperature):
-    """What a difference of logits is multiplied with to give powers of two: infinite for argmax."""
+    """What a difference of logits is multiplied with to give powers of two; finite, so that 0 times it is 0."""
     hot = temperature > 0.0
-    return tl.where(hot, 1.4426950408889634 / tl.where(hot, temperature, 1.0), float("inf"))
+    return tl.minimum(1.4426950408889634 / tl.where(hot, temperature, 1e-38), 3e38)
 
 
 @triton.jit
@@ -48,14 +48,15 @@ def load_logits(ptr, token, stride, mask):
 
 @triton.jit
 def handicap(x, top, factor):
-    slow = tl.where(x == top, 1.0, tl.exp2((top - x) * factor))
-    return tl.where(x > float("-inf"), slow, float("inf"))
+    """1 for the best token, an infinite logit too; infinite for a masked one, also where all are."""
+    top = tl.maximum(top, -3e38)
+    return tl.where(x == top, 1.0, tl.exp2((top - x) * factor))
 
 
 @triton.jit
 def weight(x, top, factor):
-    heavy = tl.where(x == top, 1.0, tl.exp2((x - top) * factor))
-    return tl.where(x > float("-inf"), heavy, 0.0)
+    top = tl.maximum(top, -3e38)
+    return tl.where(x == top, 1.0, tl.exp2((x - top) * factor))
 
 
 @triton.jit
@@ -88,9 +89,8 @@ def race_kernel(
     row = (tl.program_id(0) // n_blocks).to(tl.int64)
     block = tl.program_id(0) % n_blocks
     temperature = float_option(temperature_ptr, temperature, row)
-    if GROUPED:
-        k = option(top_k_ptr, top_k, row)
-        if (k > 0) & (k <= MOST_K) & (temperature > 0):
+    if GROUPED:  # noqa: SIM102 - a constexpr: joined with a tensor by `and`, it would be compiled all the same
+        if listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
             return
     factor = factor_of(temperature)
     thousand = block * THOUSANDS + tl.arange(0, THOUSANDS)[:, None]
@@ -102,15 +102,17 @@ def race_kernel(
     c = load_logits(logits_ptr, first + 512, stride_lv, first + 512 < vocab)
     d = load_logits(logits_ptr, first + 768, stride_lv, first + 768 < vocab)
     top = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)))
-    a, b = handicap(a, top, factor), handicap(b, top, factor)
-    c, d = handicap(c, top, factor), handicap(d, top, factor)
     if temperature > 0:
         # With a number as seed the rows must differ; with a tensor a row is itself wherever it stands.
         who = tl.program_id(0) // n_blocks if seed_ptr is None else tl.program_id(0) * 0
         noise = four_exponentials(
             option(seed_ptr, seed, row), thousand * 256 + lane, who, option(step_ptr, step, row), PTX
         )
-        a, b, c, d = a * noise[0], b * noise[1], c * noise[2], d * noise[3]
+        a, b = handicap(a, top, factor) * noise[0], handicap(b, top, factor) * noise[1]
+        c, d = handicap(c, top, factor) * noise[2], handicap(d, top, factor) * noise[3]
+    else:  # the first of the largest, exactly
+        a, b = tl.where(a == top, 1.0, float("inf")), tl.where(b == top, 1.0, float("inf"))
+        c, d = tl.where(c == top, 1.0, float("inf")), tl.where(d == top, 1.0, float("inf"))
     best = first
     time = a
     best, time = tl.where(b < time, first + 256, best), tl.minimum(time, b)
@@ -128,83 +130,123 @@ def race_kernel(
             tl.store(out_ptr + row, winner.to(tl.int64))
 
 
+@triton.jit
+def listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K: tl.constexpr):
+    """Whether a row's token is drawn from a short list."""
+    k = option(top_k_ptr, top_k, row)
+    return (k > 0) & (k <= MOST_K) & (float_option(temperature_ptr, temperature, row) > 0)
+
+
 @triton.jit(do_not_specialize=["top_k"])
 def maxima_kernel(
-    logits_ptr, stride_lm, stride_lv, vocab, n_blocks, group_ptr, super_ptr, n_groups, n_supers,
+    logits_ptr, stride_lm, stride_lv, vocab, n_blocks, group_ptr, n_groups,
     temperature_ptr, temperature, top_k_ptr, top_k, RACED: tl.constexpr, MOST_K: tl.constexpr, PDL: tl.constexpr,
-    SUPER: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+    GROUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, block): the largest logit of every GROUP and of every SUPER neighbours."""
+    """Program (row, block): the largest logit of every GROUP neighbours."""
     let_next_begin(PDL)
     wait_for_last(PDL)
     row = (tl.program_id(0) // n_blocks).to(tl.int64)
-    block = tl.program_id(0) % n_blocks
-    if RACED:
-        k = option(top_k_ptr, top_k, row)
-        if (k <= 0) | (k > MOST_K) | (float_option(temperature_ptr, temperature, row) <= 0):
+    if RACED:  # noqa: SIM102 - a constexpr: joined with a tensor by `and`, it would be compiled all the same
+        if not listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
             return
-    upper = block * (BLOCK // SUPER) + tl.arange(0, BLOCK // SUPER)
-    group = upper[:, None] * (SUPER // GROUP) + tl.arange(0, SUPER // GROUP)[None, :]
-    token = group[:, :, None] * GROUP + tl.arange(0, GROUP)[None, None, :]
-    largest = tl.max(load_logits(logits_ptr + row * stride_lm, token, stride_lv, token < vocab), axis=2)
+    group = (tl.program_id(0) % n_blocks) * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP)
+    token = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    largest = tl.max(load_logits(logits_ptr + row * stride_lm, token, stride_lv, token < vocab), axis=1)
     tl.store(group_ptr + row * n_groups + group, largest, mask=group < n_groups)
-    tl.store(super_ptr + row * n_supers + upper, tl.max(largest, axis=1), mask=upper < n_supers)
 
 
-@triton.jit
-def short_list(
-    logits_ptr, stride_lv, vocab, group_ptr, super_ptr, list_ptr, n_groups, n_supers, k, p, factor, seed, who, step,
-    PTX: tl.constexpr, MOST_K: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr,
-    BLOCK_SUPERS: tl.constexpr, BLOCK_GROUPS: tl.constexpr,
+@triton.jit(do_not_specialize=["top_k"])
+def threshold_kernel(
+    group_ptr, n_groups, bounds_ptr, picked_ptr, count_ptr, temperature_ptr, temperature, top_k_ptr, top_k,
+    RACED: tl.constexpr, MOST_K: tl.constexpr, LIST: tl.constexpr, PDL: tl.constexpr, BLOCK_GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """(top, winner, found) of one row with k <= MOST_K; found is 0 where more than LIST tokens reach the threshold."""
-    i = tl.arange(0, BLOCK_SUPERS)
-    supers = tl.load(super_ptr + i, mask=i < n_supers, other=float("-inf"))
-    top = tl.max(supers)
-    # MOST_K disjoint sets of supers: each holds a token that reaches the least of their maxima. Bisection raises it.
-    low = tl.min(tl.max(tl.reshape(supers, [BLOCK_SUPERS // MOST_K, MOST_K]), axis=0))
+    """Program (row): a logit that at least k tokens reach, the largest logit, and the groups where tokens reach it.
+
+    bounds_ptr: float32 [rows, 2]; picked_ptr: int32 [rows, LIST], the groups; count_ptr: int32 [rows, 2], tokens listed
+    so far, none, and groups picked. More groups than LIST count as too many tokens.
+    """
+    let_next_begin(PDL)
+    wait_for_last(PDL)
+    row = tl.program_id(0).to(tl.int64)
+    if RACED:  # noqa: SIM102
+        if not listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
+            return
+    k = option(top_k_ptr, top_k, row)
+    i = tl.arange(0, BLOCK_GROUPS)
+    groups = tl.load(group_ptr + row * n_groups + i, mask=i < n_groups, other=float("-inf"))
+    top = tl.max(groups)
+    # MOST_K disjoint sets of groups: each holds a token that reaches the least of their maxima. Bisection raises it.
+    low = tl.min(tl.max(tl.reshape(groups, [BLOCK_GROUPS // MOST_K, MOST_K]), axis=0))
     high = top
     for _ in tl.static_range(5):
         middle = 0.5 * low + 0.5 * high
-        enough = tl.sum((supers >= middle).to(tl.int32)) >= k
+        enough = tl.sum((groups >= middle).to(tl.int32)) >= k
         low = tl.where(enough, middle, low)
         high = tl.where(enough, high, middle)
-    # The groups that reach the threshold, written one after another.
-    group = tl.arange(0, BLOCK_GROUPS)
-    largest = tl.load(group_ptr + group, mask=group < n_groups, other=float("-inf"))
-    some = (largest >= low) & (largest > float("-inf"))
-    place = tl.cumsum(some.to(tl.int32), axis=0)
-    groups = tl.sum(some.to(tl.int32))
-    tl.store(list_ptr + place - 1, group, mask=some & (place <= LIST))
-    tl.debug_barrier()
-    # Their tokens that reach it, likewise, with their logits.
+    some = (groups >= low) & (groups > float("-inf"))
+    place = tl.cumsum(some.to(tl.int32), axis=0) - 1
+    tl.store(picked_ptr + row * LIST + place, i, mask=some & (place < LIST))
+    found = tl.sum(some.to(tl.int32))
+    tl.store(bounds_ptr + 2 * row, low)
+    tl.store(bounds_ptr + 2 * row + 1, top)
+    tl.store(count_ptr + 2 * row, tl.where(found <= LIST, 0, LIST + 1))
+    tl.store(count_ptr + 2 * row + 1, tl.where(found <= LIST, found, 0))
+
+
+@triton.jit(do_not_specialize=["top_k"])
+def pick_kernel(
+    logits_ptr, stride_lm, stride_lv, vocab, bounds_ptr, picked_ptr, count_ptr, list_ptr,
+    temperature_ptr, temperature, top_k_ptr, top_k, RACED: tl.constexpr, MOST_K: tl.constexpr, PDL: tl.constexpr,
+    GROUP: tl.constexpr, LIST: tl.constexpr, PICK: tl.constexpr,
+):  # fmt: skip
+    """Program (row, PICK picked groups): adds those of their tokens that reach the threshold to the row's list.
+
+    list_ptr: int32 [rows, 2, LIST], tokens and the bits of their logits, in any order.
+    """
+    let_next_begin(PDL)
+    wait_for_last(PDL)
+    row = (tl.program_id(0) // (LIST // PICK)).to(tl.int64)
+    first = tl.program_id(0) % (LIST // PICK) * PICK
+    if RACED:  # noqa: SIM102
+        if not listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
+            return
+    groups = tl.load(count_ptr + 2 * row + 1)
+    if first < groups:
+        i = first + tl.arange(0, PICK)
+        group = tl.load(picked_ptr + row * LIST + i, mask=i < groups, other=0)
+        token = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+        inside = (i < groups)[:, None] & (token < vocab)
+        x = load_logits(logits_ptr + row * stride_lm, token, stride_lv, inside)
+        x, token = tl.reshape(x, [PICK * GROUP]), tl.reshape(token, [PICK * GROUP])
+        some = (x >= tl.load(bounds_ptr + 2 * row)) & (x > float("-inf"))
+        before = tl.atomic_add(count_ptr + 2 * row, tl.sum(some.to(tl.int32)), sem="relaxed")
+        place = before + tl.cumsum(some.to(tl.int32), axis=0) - 1
+        at = list_ptr + row * 2 * LIST + place
+        tl.store(at, token, mask=some & (place < LIST))
+        tl.store(at + LIST, x.to(tl.int32, bitcast=True), mask=some & (place < LIST))
+
+
+@triton.jit
+def draw_from_list(list_ptr, tokens, top, k, p, factor, seed, who, step, PTX: tl.constexpr, LIST: tl.constexpr):
+    """The winner among the k best of the listed tokens, cut to their top p; 0 where there is none."""
     n = tl.arange(0, LIST)
-    group = tl.load(list_ptr + n, mask=n < groups, other=0)
-    token = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    x = load_logits(logits_ptr, token, stride_lv, (n < groups)[:, None] & (token < vocab))
-    token = tl.reshape(token, [LIST * GROUP])
-    x = tl.reshape(x, [LIST * GROUP])
-    some = (x >= low) & (x > float("-inf"))
-    place = tl.cumsum(some.to(tl.int32), axis=0)
-    tokens = tl.sum(some.to(tl.int32))
-    tl.store(list_ptr + LIST + place - 1, token, mask=some & (place <= LIST))
-    tl.store(list_ptr + 2 * LIST + place - 1, x.to(tl.int32, bitcast=True), mask=some & (place <= LIST))
-    tl.debug_barrier()
     live = n < tokens
-    token = tl.load(list_ptr + LIST + n, mask=live, other=0x7FFFFFFF)
-    x = tl.load(list_ptr + 2 * LIST + n, mask=live, other=0).to(tl.float32, bitcast=True)
+    token = tl.load(list_ptr + n, mask=live, other=0x7FFFFFFF)
+    x = tl.load(list_ptr + LIST + n, mask=live, other=0).to(tl.float32, bitcast=True)
     x = tl.where(live, x, float("-inf"))
-    # All with all: how many stand above each token, and with how much weight.
+    # All with all: how many stand above each token, and with how much weight. The list is in any order, and sums of
+    # integers do not mind: 23 bits of the largest weight, so that LIST of them fit.
     above = (x[:, None] > x[None, :]) | ((x[:, None] == x[None, :]) & (token[:, None] < token[None, :]))
-    heavy = weight(x, top, factor)
+    heavy = (weight(x, top, factor) * 8388608.0 + 0.5).to(tl.int32)
     rank = tl.sum(above.to(tl.int32), axis=0)
-    before = tl.sum(tl.where(above, heavy[:, None], 0.0), axis=0)
+    before = tl.sum(tl.where(above, heavy[:, None], 0), axis=0)
     inside = live & (rank < k)
-    total = tl.sum(tl.where(inside, heavy, 0.0))
-    kept = inside & ((rank == 0) | (before < p * total))
+    total = tl.sum(tl.where(inside, heavy, 0))
+    kept = inside & ((rank == 0) | (before.to(tl.float32) < p * total.to(tl.float32)))
     time = tl.where(kept, handicap(x, top, factor) * exponential_of(seed, token, who, step, PTX), float("inf"))
     winner = tl.min(tl.where(time == tl.min(time), token, 0x7FFFFFFF))
-    return top, tl.where(tokens > 0, winner, 0), ((groups <= LIST) & (tokens <= LIST)).to(tl.int32)
+    return tl.where(tokens > 0, winner, 0)
 
 
 @triton.jit
@@ -265,11 +307,10 @@ def mass_of_best(logits_ptr, stride_lv, vocab, k, top, factor, BLOCK: tl.constex
 @triton.jit(do_not_specialize=["top_k", "seed", "step"])
 def choose_kernel(
     logits_ptr, stride_lm, stride_lv, vocab, n_blocks, part_max_ptr, part_time_ptr, part_token_ptr,
-    group_ptr, super_ptr, n_groups, n_supers, list_ptr, out_ptr,
+    bounds_ptr, count_ptr, list_ptr, out_ptr,
     temperature_ptr, temperature, top_k_ptr, top_k, top_p_ptr, top_p, seed_ptr, seed, step_ptr, step,
     RACED: tl.constexpr, GROUPED: tl.constexpr, CUT: tl.constexpr, PTX: tl.constexpr, MOST_K: tl.constexpr,
-    GROUP: tl.constexpr, LIST: tl.constexpr, BLOCK_PARTS: tl.constexpr, BLOCK_SUPERS: tl.constexpr,
-    BLOCK_GROUPS: tl.constexpr, PDL: tl.constexpr, BLOCK: tl.constexpr,
+    LIST: tl.constexpr, BLOCK_PARTS: tl.constexpr, PDL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Program (row): its token."""
     let_next_begin(PDL)
@@ -287,14 +328,14 @@ def choose_kernel(
     top = tl.full([], float("-inf"), tl.float32)
     winner = tl.full([], -1, tl.int32)
     found = tl.full([], 0, tl.int32)
-    listed = (k > 0) & (k <= MOST_K) & (temperature > 0)
     if GROUPED:  # noqa: SIM102 - likewise below
-        if listed:
-            top, winner, found = short_list(
-                logits_ptr, stride_lv, vocab, group_ptr + row * n_groups, super_ptr + row * n_supers,
-                list_ptr + row * 3 * LIST, n_groups, n_supers, k, p, factor, seed_of_row, who, step_of_row,
-                PTX, MOST_K, GROUP, LIST, BLOCK_SUPERS, BLOCK_GROUPS,
-            )  # fmt: skip
+        if listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
+            top = tl.load(bounds_ptr + 2 * row + 1)
+            tokens = tl.load(count_ptr + 2 * row)
+            winner = draw_from_list(
+                list_ptr + row * 2 * LIST, tokens, top, k, p, factor, seed_of_row, who, step_of_row, PTX, LIST
+            )
+            found = (tokens <= LIST).to(tl.int32)
             if found == 0:
                 winner = race_above(
                     logits_ptr, stride_lv, vocab, float("-inf"), 0, top, factor, seed_of_row, who, step_of_row,
