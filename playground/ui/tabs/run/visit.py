@@ -89,7 +89,9 @@ def _row(visit: Visit, number: int, answer: Answer, base: int | None) -> str:
     ticked = "checked" if number in visit.picked else ""
     now = ' aria-current="true"' if number == visit.shown else ""
     return (
-        f'<tr{now}><td><input type="checkbox" data-pick="{number}" {ticked} aria-label="Compare run {number}"></td>'
+        # autocomplete: what a browser would restore is of another list, and it holds on to each old list for that
+        f'<tr{now}><td><input type="checkbox" autocomplete="off" data-pick="{number}" {ticked} '
+        f'aria-label="Compare run {number}"></td>'
         f'<td><button type="button" data-open="{number}" title="Show run {number} again">{number}</button></td>'
         f"<th scope=row>{kernel}</th><td>{escape(words.shape(choice.dims))}</td><td>{escape(str(choice.dtype))}</td>"
         f"<td>{escape(config)}</td><td>{verdict}</td><td>{time}</td>{against}<td>{source}</td></tr>"
