@@ -11,6 +11,7 @@ from playground.engine.messages import EngineError, HostResult
 from playground.ui import bench as form
 from playground.ui import live, panels
 from playground.ui.api import endpoints
+from playground.ui.closed import Closed
 from playground.ui.context import LONG, PRIVATE, Context
 from playground.ui.links import first_choice, restore
 from playground.ui.tabs import all_tabs
@@ -21,6 +22,7 @@ FIRST = "add_rms_norm"  # the kernel of a first visit
 def build(context: Context) -> gr.Blocks:
     """The page as Gradio Blocks; document.py completes its HTML."""
     start = first_choice(get(FIRST if FIRST in context.specs else next(iter(context.specs))))
+    closed = Closed()
     with gr.Blocks(
         title="Triton Playground", fill_width=True, analytics_enabled=False, delete_cache=(3600, 3600)
     ) as demo:
@@ -47,6 +49,7 @@ def build(context: Context) -> gr.Blocks:
         def left(request: gr.Request) -> None:
             """The browser has gone: what it waited for need not be finished."""
             context.jobs.stop_visit(request.session_hash or "")
+            closed.add(demo.state_holder, request.session_hash or "")
 
         filled = demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
         filled.then(None, js="() => tp.opened()", api_visibility="private")

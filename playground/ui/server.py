@@ -164,7 +164,7 @@ def serve(engine: Engine, settings: Settings) -> gr.Blocks:
         max_threads=256,
         max_file_size="1mb",
         allowed_paths=[],
-        state_session_capacity=500,
+        state_session_capacity=200,  # half a megabyte each
         mcp_server=True,
         footer_links=[],
         theme=theme.gradio_theme(),
