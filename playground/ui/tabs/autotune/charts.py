@@ -67,7 +67,7 @@ def _ticks(fig: go.Figure, i: int, column: str, good: list[ConfigResult], place,
     """Names the values of one axis: each of them where they are few, both ends of a measure."""
     if measure:
         ends = [min(good, key=lambda c: measure.of(c) or 0), max(good, key=lambda c: measure.of(c) or 0)]
-        named = [(place(c, column), words.digits(measure.of(c) or 0)) for c in ends]
+        named = [(place(c, column), show.figure(measure.of(c) or 0)) for c in ends]
     else:
         named = list(
             {
@@ -87,17 +87,18 @@ def distribution(result: SweepResult, measure: str) -> go.Figure | None:
     known = [(v, i, c) for i, c in enumerate(result.configs) if (v := m.of(c)) is not None]
     if len(known) < 2:
         return None
-    known.sort(key=lambda item: item[0] if m.less else -item[0])
+    known.sort(key=lambda item: (item[0] if m.less else -item[0], item[1] != result.best))
     ranks = {i: rank for rank, (_, i, _) in enumerate(known, 1)}
     values = [v for v, _, _ in known]
     spread = max(values) > 8 * max(min(values), 1e-9) > 0
+    top = 1.3 * max(values)  # room for a word above the last
     fig = charts.figure(
         240,
         xaxis={
             "title": "configs, the best first", "range": [0.3, len(known) + 0.7], "showgrid": False, "tick0": 1,
             "dtick": math.ceil(len(known) / 12),
         },
-        yaxis={"title": f"{measure}, {m.unit}", **(_log_ticks(values) if spread else {"rangemode": "tozero"})},
+        yaxis={"title": f"{measure}, {m.unit}", **(_log_ticks(values) if spread else {"range": [0, top]})},
         showlegend=False,
     )  # fmt: skip
     first = known[0][1]

@@ -249,7 +249,7 @@ def _spread(result: SweepResult | None) -> str | None:
 def _pictures(result: SweepResult, measure: str, across: str, down: str) -> list[Any]:
     source = show.MEASURES[measure].source(result)
     head = panels.section("All choices", source, result.recorded_note if measure == "time recorded" else "")
-    spread = panels.section("How they are spread", source, "every config in order: whether the best stands alone")
+    spread = panels.section(show.spread(result, measure), source, "every config in order, the best first")
     return [
         show.grid(result, measure, across, down),
         head,

@@ -37,7 +37,7 @@ MEASURES = {
     for m in (
         Measure("time here", "µs", lambda c: c.us.p50 if c.us and c.ok else None, lambda s: s.source),
         Measure("time recorded", "µs", lambda c: c.recorded_us.p50 if c.recorded_us else None, lambda s: s.recorded),
-        Measure("registers", "a thread", lambda c: c.registers, lambda s: s.compiled),
+        Measure("registers", "per thread", lambda c: c.registers, lambda s: s.compiled),
         Measure("shared memory", "bytes", lambda c: c.shared_bytes, lambda s: s.compiled),
         Measure(
             "occupancy", "%", lambda c: None if c.occupancy is None else 100 * c.occupancy, lambda s: s.compiled, False
@@ -169,8 +169,13 @@ def _cell(here: list[ConfigResult], m: Measure, scale: Callable[[float], int], b
     star = '<b class="star">best</b>' if is_best and m.unit == "µs" else ""
     return (
         f'<td class="{"best" if is_best and star else ""}" style="--heat:{heat}%" data-hot="{int(heat > 50)}" '
-        f'title="{escape(config.config.label)}">{words.digits(v)}{star}{more}</td>'
+        f'title="{escape(config.config.label)}">{figure(v)}{star}{more}</td>'
     )
+
+
+def figure(v: float) -> str:
+    """Registers and bytes are counted, times are measured."""
+    return f"{v:,}" if isinstance(v, int) else words.digits(v)
 
 
 def _blank(config: ConfigResult) -> str:
@@ -193,6 +198,17 @@ def short(why: str) -> str:
     return "failed"
 
 
+def spread(result: SweepResult, measure: str) -> str:
+    """How many configs are near the best one, as the heading of the chart that shows them all."""
+    m = MEASURES[measure]
+    known = [figure for c in result.configs if (figure := m.of(c)) is not None]
+    if len(known) < 2:
+        return "How they are spread"
+    best = (min if m.less else max)(known)
+    near = sum(v <= NEAR * best if m.less else NEAR * v >= best for v in known)
+    return f"{near} of {len(known)} configs are within 5 % of the best"
+
+
 # The table
 
 
@@ -206,12 +222,13 @@ COLUMNS: tuple[tuple[str, Callable[[ConfigResult], str], bool], ...] = (
     ("occupancy, %", lambda c: "" if c.occupancy is None else words.percent(c.occupancy), True),
     ("first call, ms", lambda c: words.digits(1e3 * c.first_seconds) if c.first_seconds else "", True),
 )
+NEAR = 1.05  # of the best figure: what counts as close to it
 FITS = 12  # rows that the table shows at once
 
 
 def table(result: SweepResult) -> str:
     """Every config, the fastest first, with its resources or the reason why it has none."""
-    order = sorted(range(len(result.configs)), key=lambda i: _order(result.configs[i]))
+    order = sorted(range(len(result.configs)), key=lambda i: (*_order(result.configs[i]), i != result.best))
     columns = [c for c in COLUMNS if _holds(result, c[0], c[1])]
     heads = ("<th scope=col>config</th><th scope=col></th>", *(_head(name, opt) for name, _, opt in columns))
     rows = "".join(_row(result, i, columns) for i in order)

@@ -38,11 +38,14 @@ def build(context: Context, bench: Bench) -> gr.HTML:
             live.html(panels.section("Warm up", None, note))
             shapes = gr.CheckboxGroup(list(PRESETS), value=[SMALL, "decode"], show_label=False, container=False)
             warm = gr.Button("Warm up", size="sm", elem_id="warm")
-            stop = gr.Button("Stop", size="sm", elem_id="warm-stop")
+            stop = gr.Button("Stop", size="sm", elem_id="warm-stop", visible="hidden")
         warmed = live.html(NOT_WARM)
 
-    def warm_(session: gr.Request, names: list[str], *values: Any) -> Iterator[str]:
-        yield from _warm_up(context, session.session_hash or "", names, values)
+    def warm_(session: gr.Request, names: list[str], *values: Any) -> Iterator[list[Any]]:
+        said = NOT_WARM
+        for said in _warm_up(context, session.session_hash or "", names, values):
+            yield [said, live.shown(False), live.shown(True)]
+        yield [said, live.shown(True), live.shown(False)]
 
     def stop_(session: gr.Request) -> None:
         context.jobs.stop(f"warm {session.session_hash or ''}")
@@ -53,7 +56,7 @@ def build(context: Context, bench: Bench) -> gr.HTML:
 
     own.click(forget, bench.kernel, kept, **FAST)
     all_.click(lambda: forget(), None, kept, **FAST)
-    warm.click(warm_, [shapes, *bench.inputs], warmed, **LONG)
+    warm.click(warm_, [shapes, *bench.inputs], [warmed, warm, stop], **LONG)
     stop.click(stop_, None, None, **FAST)
     return kept
 

@@ -42,6 +42,7 @@ def build(context: Context, bench: Bench) -> Loaded:
             head = live.html(panels.section("What the compiler made of it"))
             target = gr.Dropdown(targets, value="sm_90", label="target", filterable=False, min_width=190)
             go = gr.Button("Compile", variant="primary", elem_id="compile", min_width=110)
+            stop = gr.Button("Stop", elem_id="stop-compile", min_width=90)
         view = gr.HTML(
             None, html_template='<div class="codeview" hidden></div>', js_on_load=live.script("code.js"),
             apply_default_css=False, elem_id="code",
@@ -71,6 +72,11 @@ def build(context: Context, bench: Bench) -> Loaded:
 
     this.click(inductor_, [target, *bench.inputs], wrote, **LONG)
     block.click(block_, [target, *bench.inputs], wrote, **LONG)
+
+    def stopped(session: gr.Request) -> None:
+        context.jobs.stop(f"code {session.session_hash or ''}")
+
+    stop.click(stopped, None, None, **form.FAST)
     go.click(compile_, [target, *bench.inputs], outputs, **LONG)
     target.input(compile_, [target, *bench.inputs], outputs, **LONG)
     return Loaded()
@@ -87,7 +93,7 @@ def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...])
         yield _drawn(context, result)
     except (InputError, EngineError) as error:
         hidden = gr.update(visible=False)
-        said = panels.failed(str(error), nothing_ran=False)
+        said = panels.failed(str(error), nothing_ran=isinstance(error, InputError))
         yield [said, gr.update(), None, hidden, "", "", *compare.hidden()]
     finally:
         context.jobs.end(f"code {session}", cancel)

@@ -14,6 +14,7 @@ from playground.ui.charts import colour, figure, label
 from playground.ui.tabs.memory.text import bytes_text, cache_size
 from playground.ui.theme import DASHES, GROUND, INK, MEMORY, MUTED, OTHER, PROVIDERS, SYMBOLS
 
+LINE = 16  # pixels of a label's line
 FLOW = "rgba(54, 174, 178, 0.38)"
 Link = tuple[str, str, float]  # from, to, bytes
 
@@ -126,8 +127,9 @@ def roofline(
         yaxis={"type": "log", "title": "TFLOP/s", **_decades(bottom, top)},
         margin={"l": 8, "r": 78, "t": 8, "b": 8},
     )
-    for gpu, (rate, flops) in others.items():
-        _other(fig, gpu, rate, flops, low, high)
+    apart = _apart([math.log10(flops) for _, flops in others.values()], math.log10(top / bottom) / 380)
+    for (gpu, (rate, flops)), shift in zip(others.items(), apart, strict=True):
+        _other(fig, gpu, rate, flops, low, high, shift)
     for roof in roofs:
         _roof(fig, roof, max(peaks.values()), low, roof is roofs[0], datasheet)
     for unit, flops in peaks.items():
@@ -159,14 +161,24 @@ def _decades(low: float, high: float) -> dict[str, Any]:
     }
 
 
-def _other(fig: go.Figure, gpu: str, rate: float, flops: float, low: float, high: float) -> None:
+def _apart(places: Sequence[float], pixel: float) -> list[float]:
+    """By how many pixels labels at these places are moved down so that none lies on another. pixel: its height."""
+    shifts, last = [0.0] * len(places), math.inf
+    for i in sorted(range(len(places)), key=lambda i: -places[i]):
+        at = places[i] / pixel
+        shifts[i] = min(0.0, last - LINE - at)
+        last = at + shifts[i]
+    return shifts
+
+
+def _other(fig: go.Figure, gpu: str, rate: float, flops: float, low: float, high: float, shift: float) -> None:
     fig.add_scatter(
         x=[low, flops / rate, high], y=[low * rate / 1e12, flops / 1e12, flops / 1e12], mode="lines", showlegend=False,
         line={"color": MUTED, "width": 1, "dash": "dot"}, hovertemplate=f"{gpu}, datasheet<extra></extra>",
     )  # fmt: skip
     fig.add_annotation(
         x=1, xref="paper", y=math.log10(flops / 1e12), text=gpu, showarrow=False, xanchor="left", xshift=6,
-        font={"size": 13, "color": INK},
+        yshift=shift, font={"size": 13, "color": INK},
     )  # fmt: skip
 
 

@@ -113,7 +113,8 @@ def _body(context: Context, banner: Any, head: Any) -> tuple[Sheets, dict[str, A
     with gr.Row(elem_classes="memcols"):
         with gr.Column(elem_classes="sheet", min_width=460):
             parts["flows_head"] = live.html()
-            parts["flows"] = live.chart(context.plotly, "Bytes through memory, eager's kernels above, Triton's below")
+            said = "Bytes through memory, eager's kernels above, Triton's below"
+            parts["flows"] = live.chart(context.plotly, said, elem_id="flows")
         with gr.Column(elem_classes="sheet", min_width=460):
             parts["roof_head"] = live.html()
             parts["roof"] = live.chart(context.plotly, "Roofline: TFLOP per second against FLOP per byte")
@@ -170,7 +171,8 @@ def _trace(
                 yield [panels.busy(event), *keep]
     except (InputError, EngineError) as error:
         names = list(Sheets.__dataclass_fields__)[1:]
-        yield [panels.failed(str(error), nothing_ran=False), *(None if n == "map" else gr.update() for n in names)]
+        said = panels.failed(str(error), nothing_ran=isinstance(error, InputError))
+        yield [said, *(None if n == "map" else gr.update() for n in names)]
     finally:
         context.jobs.end(f"memory {session}", cancel)
 

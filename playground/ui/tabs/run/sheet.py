@@ -59,7 +59,7 @@ def draw(answer: Answer, host: HostResult | None) -> list[Any]:
     here = _here(answer, host)
     there = _there(answer)
     if answer.run and not (working or answer.timed or answer.recorded):
-        note += method.judged()  # else it stands under the times
+        note += f'<div class="sheet judged">{method.judged()}</div>'  # else it stands under the times
     reasons = view.why(answer) if answer.right and not working else []
     why = f'<div class="sheet">{panels.section("Why")}{panels.reasons(reasons)}</div>' if reasons else ""
     return [banner, _shown(note), *here, *there, _shown(fusion.sheet(answer)), _shown(why), *buttons]

@@ -54,7 +54,8 @@ def listing(visit: Visit) -> str:
     against = f"<th scope=col>against {base}</th>" if base else ""
     head = (
         '<th scope=col><span class="sr">compare</span></th><th scope=col>run</th><th scope=col>kernel</th>'
-        "<th scope=col>shape</th><th scope=col>dtype</th><th scope=col>config</th><th scope=col>verdict</th>"
+        '<th scope=col class="opt">shape</th><th scope=col class="opt">dtype</th><th scope=col class="opt">config</th>'
+        "<th scope=col>verdict</th>"
         f"<th scope=col>Triton's time</th>{against}<th scope=col>source</th>"
     )
     rows = "".join(_row(visit, number, answer, base) for number, answer in reversed(visit.runs))
@@ -79,7 +80,9 @@ def _us(answer: Answer) -> float | None:
 def _row(visit: Visit, number: int, answer: Answer, base: int | None) -> str:
     choice = answer.run.choice if answer.run else answer.request
     case = answer.request.edge or answer.request.bug
+    shape, dtype = escape(words.shape(choice.dims)), escape(str(choice.dtype))
     kernel = escape(choice.kernel) + (f"<small>{escape(case)}</small>" if case else "")
+    kernel += f'<small class="narrow">{shape}, {dtype}</small>'  # a phone has no columns for them
     config = answer.run.choice.config.label if answer.run else "–"
     verdict = (panels.mark("right" if answer.right else "wrong") if answer.run else "") + _word(answer)
     us, bench = _us(answer), figures(answer)
@@ -93,8 +96,9 @@ def _row(visit: Visit, number: int, answer: Answer, base: int | None) -> str:
         f'<tr{now}><td><input type="checkbox" autocomplete="off" data-pick="{number}" {ticked} '
         f'aria-label="Compare run {number}"></td>'
         f'<td><button type="button" data-open="{number}" title="Show run {number} again">{number}</button></td>'
-        f"<th scope=row>{kernel}</th><td>{escape(words.shape(choice.dims))}</td><td>{escape(str(choice.dtype))}</td>"
-        f"<td>{escape(config)}</td><td>{verdict}</td><td>{time}</td>{against}<td>{source}</td></tr>"
+        f'<th scope=row>{kernel}</th><td class="opt">{shape}</td><td class="opt">{dtype}</td>'
+        f'<td class="opt">{escape(config)}</td><td class="said">{verdict}</td>'
+        f"<td>{time}</td>{against}<td>{source}</td></tr>"
     )
 
 
