@@ -122,6 +122,15 @@ def test_a_planted_bug_is_wrong_and_has_no_time(page, base):
     assert page.get_by_label("dtype").input_value() == "bfloat16" and not page.is_visible("#case-note")
 
 
+def test_an_answer_is_not_pushed_out_of_sight_by_what_comes_below_it(page, base):
+    page.set_viewport_size({"width": 1440, "height": 700})
+    visit(page, base)
+    page.click("#chips [data-name='Mean over the block']")  # far down: the browser holds on to what is clicked
+    page.wait_for_selector(WRONG)
+    page.wait_for_selector(".errmap")
+    expect(page.locator("#answer .verdict")).to_be_in_viewport()
+
+
 def test_an_answer_says_when_it_is_of_another_choice_and_a_new_one_comes_into_view(page, base):
     visit(page, base, SMALL)
     page.click("#run")
