@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from playground.decoder.client import Chats
-from playground.decoder.messages import ChatToken
+from playground.decoder.messages import INTERPRETER_TOKENS, ChatToken
 from playground.engine.messages import EngineError, Failure
 from tests.browser.test_look import CUT, WIDE, WIDTHS, violations
 from tests.decoder import tiny
@@ -270,7 +270,7 @@ def test_inside_the_decoder_by_keyboard_and_in_both_modes(page, base):
 def test_the_interpreter_answers_a_little_and_says_so(page, base):
     opened(page, base, 2)
     page.locator("#chat-backend label", has_text="Interpreter").click()
-    expect(page.locator(".chatpanel")).to_contain_text("32 tokens at most")
+    expect(page.locator(".chatpanel")).to_contain_text(f"{INTERPRETER_TOKENS} tokens at most")
     ask(page, "t5")
     expect(page.locator("#chat-note")).to_contain_text("in the interpreter", timeout=180_000)
     expect(page.locator("#chat-note .badge.interpreted")).to_be_visible()
