@@ -81,7 +81,7 @@ def plan(inputs, config, target):
 
 
 def configs(inputs, target):
-    return row_configs(_groups(inputs), target, many=(1, 1024, 16))
+    return row_configs(_groups(inputs), target, many=(1, 512, 16) if inputs.get("group_size") else (1, 1024, 16))
 
 
 def cost(inputs):

@@ -226,7 +226,7 @@ def _pick_config(n_rows, target):
     """One row must be spread over the whole GPU; many rows fill it anyway."""
     if target.kind == "cpu":
         return Config({"PICK": 32}, 1)
-    return Config({"PICK": 1}, 2) if n_rows < 8 else Config({"PICK": 4}, 4)
+    return Config({"PICK": 1}, 4) if n_rows < 8 else Config({"PICK": 4}, 4)
 
 
 def _launch(kernel, programs, known, config, pdl):
