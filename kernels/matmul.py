@@ -158,17 +158,12 @@ def plan(inputs, config, target):
             return Plan(launches, {"out": out})
         del meta["FLATTEN"]
     strides = {
-        "stride_am": a.stride(0),
-        "stride_ak": a.stride(1),
-        "stride_bk": b.stride(0),
-        "stride_bn": b.stride(1),
-    }
+        "stride_am": a.stride(0), "stride_ak": a.stride(1), "stride_bk": b.stride(0), "stride_bn": b.stride(1),
+    }  # fmt: skip
     launch = Launch(
-        matmul_kernel,
-        (tiles,),
-        {"a_ptr": a, "b_ptr": b, "out_ptr": out, **args, **strides},
+        matmul_kernel, (tiles,), {"a_ptr": a, "b_ptr": b, "out_ptr": out, **args, **strides},
         Config(meta, config.num_warps, config.num_stages),
-    )
+    )  # fmt: skip
     return Plan((launch,), {"out": out})
 
 
@@ -244,11 +239,8 @@ def _candidates(m, n, precision, target):
         return
     if precision == "ieee":
         for block_m, block_n, block_k, num_warps in (
-            (64, 64, 16, 4),
-            (128, 64, 16, 8),
-            (64, 64, 32, 8),
-            (32, 32, 32, 4),
-        ):
+            (64, 64, 16, 4), (128, 64, 16, 8), (64, 64, 32, 8), (32, 32, 32, 4),
+        ):  # fmt: skip
             yield (block_m, block_n, block_k, 8), num_warps, 2
         return
     if target.capability >= 90 and precision != "tf32":
@@ -286,13 +278,9 @@ def _largest_that_fills(m, n, target):
     Programs run in rounds, one for each multiprocessor; the last round may be all but empty.
     """
     tiles = (
-        ((128, 256, 64, 8, 1), 8, 3),
-        ((128, 128, 64, 8, 0), 8, 6),
-        ((64, 128, 128, 8, 0), 4, 4),
-        ((64, 64, 128, 8, 0), 4, 4),
-        ((64, 32, 128, 8, 0), 4, 4),
-        ((32, 32, 128, 8, 0), 4, 4),
-    )
+        ((128, 256, 64, 8, 1), 8, 3), ((128, 128, 64, 8, 0), 8, 6), ((64, 128, 128, 8, 0), 4, 4),
+        ((64, 64, 128, 8, 0), 4, 4), ((64, 32, 128, 8, 0), 4, 4), ((32, 32, 128, 8, 0), 4, 4),
+    )  # fmt: skip
     for tile in tiles:
         block_m, block_n = tile[0][:2]
         programs = triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
@@ -353,8 +341,7 @@ SPEC = KernelSpec(
     function=matmul,
     reference=reference,
     dims=(
-        Dim("m", "rows of a", high=2**20),
-        Dim("n", "columns of b", high=2**20),
+        Dim("m", "rows of a", high=2**20), Dim("n", "columns of b", high=2**20),
         Dim("k", "columns of a, rows of b", low=0, high=2**20),
     ),
     presets={
@@ -380,9 +367,7 @@ SPEC = KernelSpec(
         Edge("K = 0", "an empty sum is 0, not what was in memory", {"m": 20, "n": 30, "k": 0}),
         Edge("K = 1", "the mask on K leaves one product", {"m": 65, "n": 33, "k": 1}),
         Edge("One past a tile", "129 x 65 x 33: masks on all three", {"m": 129, "n": 65, "k": 33}),
-        Edge(
-            "Both transposed", "neighbours lie along the other dimension", {"m": 70, "n": 50, "k": 90}, _both_transposed
-        ),
+        Edge("Both transposed", "neighbours lie the other way", {"m": 70, "n": 50, "k": 90}, _both_transposed),
         Edge("Every second column", "no dimension without gaps", {"m": 40, "n": 40, "k": 70}, _every_second),
         Edge("Expanded a", "one row for all, stride 0", {"m": 40, "n": 40, "k": 70}, _expanded),
         Edge("A slice among NaN", "whatever is read beyond K shows", {"m": 50, "n": 40, "k": 37}, _sliced),
@@ -414,4 +399,4 @@ SPEC = KernelSpec(
             dims={"m": 200, "n": 300, "k": 50},
         ),
     ),
-)
+)  # fmt: skip

@@ -135,6 +135,22 @@ def choose_config(
     return Config(dict(given.meta), given.num_warps, given.num_stages), "given"
 
 
+MANY_PROGRAMS = 100  # of a plan: more than these the interpreter takes longer for than a person waits
+
+
+def for_interpreter(spec: KernelSpec, inputs: Inputs, target: Target) -> Config:
+    """The spec's default, or where that means many programs the config with the fewest: the interpreter takes them
+    one after another, each operation at the same price, however wide it is."""
+    default = spec.default_config(inputs, target)
+    if _programs(spec, inputs, default, target) <= MANY_PROGRAMS:
+        return default
+    return min(spec.configs(inputs, target), key=lambda config: _programs(spec, inputs, config, target))
+
+
+def _programs(spec: KernelSpec, inputs: Inputs, config: Config, target: Target) -> int:
+    return sum(math.prod(launch.grid) for launch in spec.plan(inputs, config, target).launches)
+
+
 def _tuned(spec: KernelSpec, target: Target, dims: Mapping[str, int], dtype: str) -> ConfigChoice | None:
     """What won a sweep on the device at hand; none for a target that is not it, such as offline compilation's."""
     device = torch.device("cpu" if target.kind == "cpu" else "cuda")

@@ -88,6 +88,8 @@ def prepare(request: Request, job: Job) -> Iterator[Case]:
         if chosen.edge and chosen.edge.change:
             inputs = chosen.edge.change(inputs)
         config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, dtype)
+        if job.interpreted and origin == "spec" and not chosen.bug:
+            config = choose.for_interpreter(spec, inputs, target)
         yield Case(request, chosen, spec, dtype, inputs, config, origin, target, job, notes)
 
 
