@@ -345,10 +345,8 @@ SPEC = KernelSpec(
         Dim("k", "columns of a, rows of b", low=0, high=2**20),
     ),
     presets={
-        "decode": {"m": 1, "n": 4096, "k": 4096},
-        "prefill": {"m": 4096, "n": 4096, "k": 4096},
-        "odd": {"m": 1000, "n": 999, "k": 1001},
-        "largest": {"m": 8192, "n": 8192, "k": 8192},
+        "decode": {"m": 1, "n": 4096, "k": 4096}, "prefill": {"m": 4096, "n": 4096, "k": 4096},
+        "odd": {"m": 1000, "n": 999, "k": 1001}, "largest": {"m": 8192, "n": 8192, "k": 8192},
     },
     default={"m": 200, "n": 300, "k": 250},
     dtypes=("bfloat16", "float16", "float32", "tf32"),
