@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,6 +90,7 @@ class Decoder:
         max_context = min(setup.max_context or config.max_context, config.max_context)
         pages = setup.pages or _pages(config, setup, max_context)
         store = KVStore(config, pages, setup.page_size, CACHE_DTYPES[setup.cache_dtype or "float32"], device)
+        threading.Thread(target=store.reserve, name="reserve", daemon=True).start()
         model = Model(config, weights, store, max_context)
         runner = Runner(model, setup.page_size, setup.max_batch, setup.chunk or 64, setup.graphs)
         runner.swap(backend_table(setup.backend))

@@ -7,7 +7,9 @@ reads them all, and is half as long for it.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +19,8 @@ import torch
 
 from playground.decoder.config import DecoderConfig, ModelError
 from playground.native.pages import HugePages
+
+READERS = 2  # threads that copy weights into place
 
 
 @dataclass(frozen=True)
@@ -108,19 +112,24 @@ def load_weights(folder: Path, config: DecoderConfig, dtype: torch.dtype, device
     """Every tensor of the model in `dtype` on `device`. Raises ModelError that names what is missing or misshapen."""
     with ExitStack() as stack, _one_thread():
         get = _Checkpoint(folder, stack)
-        pages = HugePages()
+        own = threading.local()
+
+        def begin() -> None:
+            torch.set_num_threads(1)
+            own.pages = HugePages()
 
         def put(*parts: torch.Tensor) -> torch.Tensor:
-            return pages.place(*(part.to(device) for part in parts), dtype=dtype)
+            return own.pages.place(*(part.to(device) for part in parts), dtype=dtype)
 
-        embedding = put(get("model.embed_tokens.weight", config.vocab_size, config.hidden))
         tied = config.tied or "lm_head.weight" not in get
-        return Weights(
-            embedding=embedding,
-            layers=tuple(_layer(get, f"model.layers.{i}.", config, put) for i in range(config.layers)),
-            norm=put(get("model.norm.weight", config.hidden)),
-            head=embedding if tied else put(get("lm_head.weight", config.vocab_size, config.hidden)),
-        )
+        # Side by side, as most of the time is the system's, which hands out the memory page by page.
+        pool = stack.enter_context(ThreadPoolExecutor(READERS, "weights", begin))
+        matrix = (config.vocab_size, config.hidden)
+        embedding = pool.submit(lambda: put(get("model.embed_tokens.weight", *matrix)))
+        head = embedding if tied else pool.submit(lambda: put(get("lm_head.weight", *matrix)))
+        norm = pool.submit(lambda: put(get("model.norm.weight", config.hidden)))
+        layers = pool.map(lambda i: _layer(get, f"model.layers.{i}.", config, put), range(config.layers))
+        return Weights(embedding.result(), tuple(layers), norm.result(), head.result())
 
 
 def _layer(get: _Checkpoint, prefix: str, config: DecoderConfig, put: Any) -> LayerWeights:

@@ -7,6 +7,7 @@ one batch (server.py). As in every worker, what libraries print goes to stderr a
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import queue
 import sys
@@ -70,6 +71,7 @@ def main() -> int:
     try:
         decoder = Decoder.load(_setup(arguments), say=lambda line: sender.send(Loading(what=line)))
         decoder.warm()
+        gc.freeze()  # what is loaded stays: a collection that walked it would hold a token up
         seconds = time.monotonic() - began
         sender.send(Ready(seconds=seconds))
         Server(decoder, sender, inbox, seconds).serve()

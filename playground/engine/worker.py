@@ -192,6 +192,7 @@ def main() -> None:
     reporter = Reporter(sender)
     handlers = importlib.import_module(arguments.handlers)
     make_job, note = handlers.start(arguments.device)
+    gc.freeze()  # what has been imported stays: a collection that walked it would cost a compiler a twentieth
     sender.send(Ready(seconds=time.monotonic() - started, note=note))
     for do in inbox:
         sender.send(Taken(id=do.id))
