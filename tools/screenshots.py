@@ -45,6 +45,8 @@ def shoot(chromium: Browser, address: str, scheme: Literal["light", "dark"]) -> 
     """Press Run, wait for the verdict, and save the page as it then stands."""
     page = chromium.new_page(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.25)
     page.goto(address + CHOICE)
+    filled = "[...document.querySelectorAll('input')].filter(field => field.value === '4096').length >= 2"
+    page.wait_for_function(filled)  # the address has been heeded: rows and n
     run, stop = (page.get_by_role("button", name=name, exact=True) for name in ("Run", "Stop"))
     run.click()
     stop.wait_for()
