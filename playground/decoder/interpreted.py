@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import triton
+
 import kernels
 from kernels.spec import Config, Launch, Plan
 from kernels.spec import next_power_of_2 as pow2
@@ -14,12 +16,14 @@ from playground.decoder.launches import Inputs
 from playground.engine import interpreter
 
 MOST_KEYS = 2048  # in one block; a longer context is split as elsewhere
+# Tapes give the bits of Triton 3.7's interpreter; with that of 3.6 they gave others, and are not played.
+TAPES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7)
 
 
 def player(launch: Launch) -> Callable[[], Any]:
     """The launch, to be run again and again: from tapes, where this Triton's interpreter is one that they know."""
     arguments = {**launch.args, **launch.config.meta, **launch.options}
-    if interpreter.patch_once():
+    if interpreter.patch_once() or not TAPES:
         start = launch.kernel[launch.grid]
         return lambda: start(**arguments)
     from playground.engine.tape_player import Player

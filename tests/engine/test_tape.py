@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from playground.decoder.interpreted import TAPES
+
+pytestmark = pytest.mark.skipif(not TAPES, reason="tapes know the interpreter of Triton 3.7 and later")
+
 # By nature: a branch on what a launch has itself written, a shift that the interpreter does in place, a descriptor.
 INTERPRETED = ("a branch after a store", "sample", "quantize_fp8", "TMA")
 
