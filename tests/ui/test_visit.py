@@ -5,9 +5,7 @@ import io
 import json
 from dataclasses import replace
 
-import gradio as gr
-
-from playground.ui.tabs.run import export, visit, visit_sheet
+from playground.ui.tabs.run import export, visit
 from playground.ui.tabs.run.visit import Visit
 from tests.ui.fake_engine import FakeEngine
 from tests.ui.samples import answer
@@ -69,7 +67,3 @@ def test_json_is_strict_and_holds_what_was_asked():
     data = json.loads(export.as_json(found), parse_constant=lambda name: 1 / 0)
     assert data["request"]["dims"] == {"rows": 64, "n": 3000} and data["bench"]["source"]["kind"] == "measured"
     assert data["recorded"]["source"]["kind"] == "recorded"
-
-
-def test_no_empty_sheet_stands_below_an_answer_that_never_ran():
-    assert visit_sheet.shows(Visit())[1] == gr.skip()

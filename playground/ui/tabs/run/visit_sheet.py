@@ -58,8 +58,8 @@ def build(context: Context, bench: Bench, parts: Parts) -> Sheet:
 
 
 def shows(now: Visit) -> list[Any]:
-    """What the sheet shows of a visit. It is not there before the first run, and stays from then on."""
-    return [now, live.shown(True) if now.runs else gr.skip(), visit.listing(now), live.drawn(visit.chart(now))]
+    """What the sheet shows of a visit."""
+    return [now, live.shown(bool(now.runs)), visit.listing(now), live.drawn(visit.chart(now))]
 
 
 def _csv(now: Visit) -> dict[str, str]:
