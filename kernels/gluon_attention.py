@@ -164,8 +164,8 @@ def computing(
     mbarrier.wait(v_full.index((n - 1) % STAGES), ((n - 1) // STAGES) & 1)
     weights = gl.convert_layout(p.to(v_ring.dtype), gl.DotOperandLayout(0, OUT, 2))
     acc = warpgroup_mma(weights, v_ring.index((n - 1) % STAGES).reshape([BLOCK, HEAD_DIM]), acc)
-    denom = gl.where(denom == 0.0, 1.0, denom)  # a query that meets no key: 0
-    acc = acc / gl.convert_layout(denom, gl.SliceLayout(1, OUT))[:, None]
+    denom = gl.convert_layout(denom, gl.SliceLayout(1, OUT))[:, None]
+    acc = gl.where(denom == 0.0, 0.0, acc / denom)  # a query that meets no key, whatever values weigh nothing
     row = first + gl.arange(0, ROWS, gl.SliceLayout(1, OUT))
     column = gl.arange(0, HEAD_DIM, gl.SliceLayout(0, OUT))
     inside = (row < q_len)[:, None] & (column < HEAD_DIM)[None, :]
@@ -258,7 +258,7 @@ def plan(inputs, config, target):
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     q_blocks = triton.cdiv(q_len, 2 * ROWS)
     empty = not k.shape[2]
-    if empty:  # no key at all: one that the kernel does not look at stands for the shape
+    if empty:  # no key at all: one stands for the shape, which no query meets
         k = v = torch.empty(k.shape[0], k.shape[1], 1, head_dim, dtype=q.dtype, device=q.device)
     args = {
         "q_desc": _tiles(q, "q", ROWS),

@@ -23,6 +23,7 @@ from playground.decoder.messages import (
     INTERPRETER_NOTE,
     INTERPRETER_TOKENS,
     READING_NOTE,
+    TAPES,
     ChatRequest,
     ChatResult,
     ChatToken,
@@ -122,6 +123,8 @@ class Decoder:
         for group in table:
             if group not in GROUPS:
                 raise ModelError(f"there is no group of operations named {group!r}; there are {', '.join(GROUPS)}")
+        if launches.INTERPRETED and not TAPES and table.get("linear") == "triton":
+            raise ModelError("before Triton 3.7 the interpreter takes minutes for linear layers: leave them to torch")
         if "triton" in table.values():
             _wake(replace(self.setup, backend="triton"))
 
@@ -214,8 +217,12 @@ class Decoder:
 
 
 def backend_table(backend: str) -> dict[str, str]:
-    """Every group of operations by one backend."""
-    return dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
+    """Every group of operations by one backend.
+
+    Where the interpreter has no tapes it leaves matrix products to PyTorch: numpy would take minutes for a token.
+    """
+    table = dict.fromkeys(GROUPS, "torch" if backend == "torch" else "triton")
+    return table | {"linear": "torch"} if launches.INTERPRETED and not TAPES else table
 
 
 def _at_most(max_tokens: int | None) -> tuple[int | None, list[str]]:

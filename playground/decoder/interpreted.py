@@ -6,18 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import triton
-
 import kernels
 from kernels.spec import Config, Launch, Plan
 from kernels.spec import next_power_of_2 as pow2
 from kernels.targets import Target
 from playground.decoder.launches import Inputs
+from playground.decoder.messages import TAPES
 from playground.engine import interpreter
 
 MOST_KEYS = 2048  # in one block; a longer context is split as elsewhere
-# Tapes give the bits of Triton 3.7's interpreter; with that of 3.6 they gave others, and are not played.
-TAPES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7)
 
 
 def player(launch: Launch) -> Callable[[], Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import triton
 from pydantic import Field
 
 from playground.engine.messages import Message, Source
@@ -21,10 +22,13 @@ SWAPS = {
     "norm": "RMSNorm", "rope": "RoPE", "attention": "attention", "activation": "SiLU and product",
     "sampling": "sampling",
 }  # fmt: skip
-INTERPRETER_TOKENS = 64  # the most of one answer there: at a few in a second nobody waits for more
+# Tapes give the bits of Triton 3.7's interpreter; with that of 3.6 they gave others, and are not played.
+TAPES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7)
+INTERPRETER_TOKENS = 64 if TAPES else 32  # the most of one answer there: nobody waits for more
 INTERPRETER_NOTE = (
-    "the interpreter does every kernel's operations in numpy, one after another, a few tokens in a second: "
-    f"an answer there ends after {INTERPRETER_TOKENS} tokens"
+    "the interpreter does every kernel's operations in numpy, one after another, "
+    + ("a few tokens in a second: " if TAPES else "a second or two for a token, and leaves linear layers to PyTorch: ")
+    + f"an answer there ends after {INTERPRETER_TOKENS} tokens"
 )
 READING_NOTE = "PyTorch read the prompt and drew the first token; the interpreter stepped through the others"
 REPLAYED_TOKENS = 256  # the most steps of one comparison

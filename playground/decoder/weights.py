@@ -123,7 +123,8 @@ def load_weights(folder: Path, config: DecoderConfig, dtype: torch.dtype, device
 
         tied = config.tied or "lm_head.weight" not in get
         # Side by side, as most of the time is the system's, which hands out the memory page by page.
-        pool = stack.enter_context(ThreadPoolExecutor(READERS, "weights", begin))
+        pool = ThreadPoolExecutor(READERS, "weights", begin)
+        stack.callback(pool.shutdown, cancel_futures=True)  # after a tensor that is missing none is read any more
         matrix = (config.vocab_size, config.hidden)
         embedding = pool.submit(lambda: put(get("model.embed_tokens.weight", *matrix)))
         head = embedding if tied else pool.submit(lambda: put(get("lm_head.weight", *matrix)))

@@ -8,7 +8,6 @@ Every config is compiled before the first is timed: compilers work side by side,
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -147,9 +146,8 @@ def _compile_all(
     pool = ThreadPoolExecutor(door.compilers, thread_name_prefix="sweep")
     try:
         waiting: dict[Future, int] = {}
-        # The longest first: no compiler works on at the end while the others have nothing left.
-        for i in sorted(range(len(state.configs)), key=lambda i: -_size(state.configs[i].config)):
-            ask = ResourcesRequest(**_base(request), config=state.configs[i].config, target=request.target)
+        for i, known in enumerate(state.configs):
+            ask = ResourcesRequest(**_base(request), config=known.config, target=request.target)
             waiting[pool.submit(_asked, door, ask, over)] = i
         while waiting:
             done = len(state.configs) - len(waiting)
@@ -162,12 +160,6 @@ def _compile_all(
     finally:
         over.set()
         pool.shutdown(cancel_futures=True)
-
-
-def _size(config: ConfigChoice) -> float:
-    """How much code a config will be, about: what a warp does of the block that its sizes span."""
-    sizes = [value for value in config.meta.values() if value > 0]
-    return math.prod(sizes) / config.num_warps
 
 
 def _next(waiting: Iterable[Future], over: threading.Event, cancel: threading.Event | None) -> set[Future]:

@@ -29,6 +29,7 @@ CONFIG = re.compile(rb"(?<=<script>window\.gradio_config = )\{.*?\}(?=;</script>
 # What a component's values look like to programs; the browser's code never reads it.
 FOR_PROGRAMS = ("api_info", "api_info_as_input", "api_info_as_output", "example_inputs")
 WHOLE = b"view=", b"deep_link="  # what asks for a page with more in it, such as Gradio's list of endpoints
+NAMING = b"host", b"x-forwarded-host", b"x-forwarded-proto", b"x-gradio-server"
 MOST_KEPT = 8  # documents; one for each name that the page is reached by
 
 
@@ -36,15 +37,14 @@ MOST_KEPT = 8  # documents; one for each name that the page is reached by
 class Page:
     """A document that is ready to be sent."""
 
-    status: int
     html: bytes
     small: bytes
 
     def response(self, accepts: bytes) -> Response:
         vary = {"vary": "Accept-Encoding"}
         if b"gzip" in accepts:
-            return Response(self.small, self.status, {"content-encoding": "gzip", **vary}, "text/html")
-        return Response(self.html, self.status, vary, "text/html")
+            return Response(self.small, 200, {"content-encoding": "gzip", **vary}, "text/html")
+        return Response(self.html, 200, vary, "text/html")
 
 
 class Document:
@@ -64,28 +64,27 @@ class Document:
             return
         key = _address(scope)
         if key not in self._kept:
-            made = await self._made(scope, receive)
-            if made.status != 200:
-                await made.response(b"")(scope, receive, send)
+            told = await self._told(scope, receive)
+            if told[0].get("status") != 200:  # no page: as it is, with its headers
+                for message in told:
+                    await send(message)
                 return
-            self._kept[key] = made
+            html = self.complete(b"".join(message.get("body", b"") for message in told))
+            self._kept[key] = Page(html, gzip.compress(html, 6))
         self._kept.move_to_end(key)
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
         accepts = dict(scope["headers"]).get(b"accept-encoding", b"")
         await self._kept[key].response(accepts)(scope, receive, send)
 
-    async def _made(self, scope: Any, receive: Any) -> Page:
-        status, body = 0, bytearray()
+    async def _told(self, scope: Any, receive: Any) -> list[Message]:
+        told: list[Message] = []
 
         async def taken(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            body.extend(message.get("body", b""))
+            told.append(message)
 
         await self.app(scope, receive, taken)
-        html = self.complete(bytes(body))
-        return Page(status, html, gzip.compress(html, 6))
+        return told
 
     def complete(self, html: bytes) -> bytes:
         """The document with both pieces in it; what is no such document stays as it is."""
@@ -100,9 +99,8 @@ class Document:
 
 
 def _address(scope: Any) -> Any:
-    """What a document's own addresses are made from: the name it was asked for by, and what a proxy says of it."""
-    named = tuple(sorted(h for h in scope["headers"] if h[0] in (b"host", b"forwarded") or h[0].startswith(b"x-")))
-    return scope.get("scheme"), scope.get("root_path"), named
+    """What Gradio makes a document's own addresses from: the name it was asked for by, and what a proxy says of it."""
+    return scope.get("scheme"), scope.get("root_path"), tuple(sorted(h for h in scope["headers"] if h[0] in NAMING))
 
 
 def _shortened(config: bytes) -> bytes:

@@ -28,7 +28,7 @@ _OPEN, _CLOSE = ', () => {\n"use strict";var Plotly=(()=>{', "\nreturn Plotly;\n
 @functools.cache
 def code() -> bytes:
     """The file with both edits, as far as they fit it."""
-    return edited(FILE.read_text()).encode()
+    return edited(FILE.read_text(encoding="utf-8")).encode()
 
 
 def edited(text: str) -> str:

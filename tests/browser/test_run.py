@@ -172,9 +172,11 @@ def test_bad_input_is_one_line_and_the_next_run_works(page, base):
         page.click("#run")
         expect(page.locator(f"{FAILED} h2")).to_have_text(says)
         assert "Nothing was run." in page.inner_text("#answer")
+    expect(page.locator("#visit")).to_be_hidden()  # no empty sheet for runs that there are none of
     size(page, "rows").fill("2")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector(RIGHT)
+    expect(page.locator("#visit")).to_contain_text("Runs of this visit", timeout=60_000)
 
 
 def test_a_link_restores_the_choice(page, base):

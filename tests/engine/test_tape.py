@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from playground.decoder.interpreted import TAPES
+from playground.decoder.messages import TAPES
 
 pytestmark = pytest.mark.skipif(not TAPES, reason="tapes know the interpreter of Triton 3.7 and later")
 

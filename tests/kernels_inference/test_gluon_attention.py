@@ -19,13 +19,15 @@ SPEC = kernels.get("gluon_attention")
 LATE = {"copies late": (True, False), "products late": (False, True)}
 
 
-def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_registers=1, head_dim=64, rows=8):
+def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_registers=1, head_dim=64, rows=8, v_value=None):
     """(what the kernel's text computes, what is right), of 2 sequences x 4 heads over 2 kv heads."""
     generator = torch.Generator().manual_seed(q_len + kv_len)
     q, k, v = (
         torch.randn(2, heads, n, head_dim, generator=generator).bfloat16()
         for heads, n in ((4, q_len), (2, kv_len), (2, kv_len))
     )
+    if v_value is not None:
+        v.fill_(v_value)
     machine = Machine(*late)
     kernel = load(source, machine)["gluon_attention_kernel"]
     out = torch.full(q.shape, float("nan"), dtype=torch.bfloat16)
@@ -54,6 +56,13 @@ def test_the_text_is_right_however_late_copies_and_products_are(late, stages, in
         edits.source_of(SPEC), late, q_len, kv_len, causal, stages=stages, in_registers=in_registers
     )
     assert not wrong(found, expected)
+
+
+@pytest.mark.parametrize("kv_len, none", ((20, 30), (3, 47)))
+def test_queries_that_meet_no_key_get_zero_whatever_the_values(kv_len, none):
+    """The keys of a block that is looked at and masked weigh 0, and 0 times NaN is NaN."""
+    found, _ = by_hand(edits.source_of(SPEC), LATE["copies late"], 50, kv_len, True, v_value=float("nan"))
+    assert (found[:, :, :none] == 0).all() and found[:, :, none:].isnan().all()
 
 
 @pytest.mark.parametrize("bug", SPEC.bugs, ids=lambda bug: bug.name)
