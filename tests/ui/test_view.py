@@ -158,6 +158,17 @@ def test_what_compute_binds_is_told_in_flops():
     assert view.sweep_chart([bench], spec.sweep_dim).layout.xaxis.title.text == spec.sweep_dim
 
 
+def test_a_ceiling_keeps_the_charts_unit_where_another_roof_binds():
+    """A product with few rows is bound by the copy: its ceiling is FLOP/s too, not the copy's bytes a second."""
+    found = answer(kernel="matmul", dims=dict(kernels.get("matmul").default))
+    thin = bench_result(found.run.choice, found.bench.source, 4200.0)
+    thin = thin.model_copy(update={"bound": "memory", "flops": 33_554_432, "floor_us": 8.0})
+    wide = thin.model_copy(update={"bound": "compute", "flops": 137_438_953_472, "floor_us": 170.0})
+    ceiling = view.sweep_chart([thin, wide], "m").data[0]
+    assert [round(v, 1) for v in ceiling.y] == [4.2, 808.5]
+    assert ceiling.name == "copy and matmul ceiling"
+
+
 # What others typed or said is text
 
 

@@ -267,9 +267,17 @@ def sweep_chart(points: list[BenchResult] | tuple[BenchResult, ...], dim: str) -
     if not lines:
         return None
     xs = [float(p.choice.dims[dim]) if compute else float(p.bytes_moved) for p in points]
-    roof = [_roof(p) for p in points]
+    binding = sorted({"matmul" if p.bound == "compute" else "copy" for p in points})
     across = dim if compute else "bytes moved"
-    return charts.throughput(xs, across, lines, roof, "matmul ceiling" if compute else "copy ceiling", compute)
+    ceiling = [_ceiling(p, compute) for p in points]
+    return charts.throughput(xs, across, lines, ceiling, f"{' and '.join(binding)} ceiling", compute)
+
+
+def _ceiling(bench: BenchResult, compute: bool) -> float:
+    """The rate at the floor, in TFLOP/s or GB/s, whichever roof it is that binds; 0 where none is known."""
+    if not bench.floor_us:
+        return 0.0
+    return bench.flops / bench.floor_us / 1e6 if compute else bench.bytes_moved / bench.floor_us / 1e3
 
 
 # Why
