@@ -21,6 +21,8 @@ PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 # Long events wait in the engine, which tells each its place; so the queue lets them all in.
 MOST_AT_ONCE = 128
 LONG = {**PRIVATE, "concurrency_limit": MOST_AT_ONCE}
+# What takes the place of its own earlier press: else one that comes while that still ends, unseen, would be lost.
+AGAIN = {**LONG, "trigger_mode": "multiple"}
 
 
 @dataclasses.dataclass

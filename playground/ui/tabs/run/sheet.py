@@ -49,10 +49,10 @@ class Parts:
         ]  # fmt: skip
 
 
-def draw(answer: Answer, host: HostResult | None) -> list[Any]:
-    """What each of `Parts.outputs` shows of an answer."""
+def draw(answer: Answer, host: HostResult | None, sweeping: bool = False) -> list[Any]:
+    """What each of `Parts.outputs` shows of an answer. sweeping: Run and Stop are left to the sweep that works now."""
     working = answer.progress is not None
-    buttons = [live.shown(not working), live.shown(working)]
+    buttons = [gr.skip(), gr.skip()] if sweeping else [live.shown(not working), live.shown(working)]
     spec = get(answer.request.kernel)
     banner = view.banner(answer)
     note = view.picture(answer) + lesson.note(spec, answer.request, answer.run) if answer.run else ""

@@ -13,7 +13,7 @@ from playground.engine.messages import BenchResult, EngineError, Progress, Reque
 from playground.ui import bench as form
 from playground.ui import live, panels, sweep, words
 from playground.ui.bench import Bench
-from playground.ui.context import LONG, Context
+from playground.ui.context import AGAIN, Context
 from playground.ui.sweep import Sweep
 from playground.ui.tabs.run import headings, view
 
@@ -53,7 +53,7 @@ def build(context: Context, bench: Bench) -> Sheet:
         yield from _run(context, request.session_hash or "", values)
 
     outputs = [here_head, here_chart, start, bench.run, bench.stop]
-    start.click(run, bench.inputs, outputs, **LONG)
+    start.click(run, bench.inputs, outputs, **AGAIN)
     return sheet
 
 
@@ -87,31 +87,33 @@ def _recorded_head(found: list[BenchResult], dim: str) -> str:
 
 
 def _run(context: Context, session: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """One sweep. A run takes its place; it then draws what it has, and leaves Run and Stop to that."""
+    cancel = context.jobs.start(f"sizes {session}")
+
     def shows(head: str, chart: str | None, working: bool) -> list[Any]:
-        return [head, chart, gr.update(interactive=not working), live.shown(not working), live.shown(working)]
+        if not context.jobs.owns(f"sizes {session}", cancel):
+            return [gr.skip()] * 5
+        running = context.jobs.running(f"run {session}") and not working
+        buttons = [gr.skip(), gr.skip()] if running else [live.shown(not working), live.shown(working)]
+        return [head, chart, gr.update(interactive=not working), *buttons]
 
     try:
-        asked = form.read(context, *values)
-    except InputError as error:
-        yield shows(panels.failed(str(error)), None, False)
-        return
-    asked = asked.model_copy(update={"edge": None, "bug": None})
-    spec = get(asked.kernel)
-    cancel = context.jobs.start(session)
-    yield shows(panels.working(Progress(what="Starting the worker")), None, True)
-    try:
+        asked = form.read(context, *values).model_copy(update={"edge": None, "bug": None})
+        context.jobs.stop(f"run {session}")
+        spec = get(asked.kernel)
+        yield shows(panels.working(Progress(what="Starting the worker")), None, True)
         sizes = sweep.sizes(spec, asked, context.host())
         drawn: tuple[int, str | None] = (0, None)
         for now in sweep.sweeps(context.engine, asked, spec.sweep_dim, sizes, cancel):
-            if not context.jobs.owns(session, cancel):
-                return
             if len(now.points) != drawn[0]:
                 drawn = (len(now.points), live.drawn(view.sweep_chart(now.points, spec.sweep_dim)))
             yield shows(_head(now, spec.sweep_dim), drawn[1], now.progress is not None)
+    except InputError as error:
+        yield shows(panels.failed(str(error)), None, False)
     except EngineError as error:
         yield shows(panels.failed(error.failure.message), None, False)
     finally:
-        context.jobs.end(session, cancel)
+        context.jobs.end(f"sizes {session}", cancel)
 
 
 def _head(now: Sweep, dim: str) -> str:

@@ -16,7 +16,7 @@ from playground.ui import live, panels
 from playground.ui.answer import Answer, answers
 from playground.ui.bench import Bench
 from playground.ui.cases import Kept
-from playground.ui.context import LONG, PRIVATE, Context
+from playground.ui.context import AGAIN, PRIVATE, Context
 from playground.ui.tabs import Loaded, Tab
 from playground.ui.tabs.run import sweep_sheet, view, visit_sheet
 from playground.ui.tabs.run.sheet import Parts, draw, what_run_brings
@@ -76,42 +76,39 @@ def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visi
         return form.fill(context, form.lenient(context, values[0], *sizes, *values[-5:]))
 
     def stop(request: gr.Request) -> None:
-        context.jobs.stop(request.session_hash or "")
+        for what in ("run", "sizes"):
+            context.jobs.stop(f"{what} {request.session_hash or ''}")
 
     def offered(*values: Any) -> str:
         return chips_of(form.lenient(context, *values))
 
     given = [visits.visit, *bench.inputs]
-    bench.run.click(run, given, outputs, js=TO_RUN, **LONG)
-    chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.FAST).success(run, given, outputs, **LONG)
-    parts.banner.mend(mend, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **LONG)
+    bench.run.click(run, given, outputs, js=TO_RUN, **AGAIN)
+    chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.FAST).success(run, given, outputs, **AGAIN)
+    parts.banner.mend(mend, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **AGAIN)
     bench.stop.click(stop, None, None, **form.FAST)
     gr.on([bench.kernel.change, bench.case.change], offered, bench.inputs, chips, **form.FAST)
 
 
 def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) -> Iterator[list[Any]]:
-    """One press of Run. Whatever happens, it ends with Run to press again."""
+    """One press of Run. Whatever happens, it ends with Run to press again; unless a newer press has its place."""
     host = context.known_host
     rough = form.lenient(context, *values)
+    cancel = context.jobs.start(f"run {session}")
 
     def shows(answer: Answer, now: Visit) -> list[Any]:
-        return [*draw(answer, host), *visit_sheet.shows(now)]
+        drawn = [*draw(answer, host, context.jobs.running(f"sizes {session}")), *visit_sheet.shows(now)]
+        # Nothing over what a newer press has drawn: Gradio sends what came last once more at the end.
+        return drawn if context.jobs.owns(f"run {session}", cancel) else [gr.skip()] * len(drawn)
 
     try:
         asked = form.read(context, *values)
-    except InputError as error:
-        failure = Failure(kind="input", message=str(error), argument=error.argument)
-        yield shows(Answer(rough, failure=failure), visit)
-        return
-    cancel = context.jobs.start(session)
-    answer = Answer(asked, Progress(what="Starting the worker"))
-    yield shows(answer, visit)
-    try:
+        context.jobs.stop(f"sizes {session}")
+        answer = Answer(asked, Progress(what="Starting the worker"))
+        yield shows(answer, visit)
         host = context.host()
         drawn_at = 0.0
         for new in answers(context.engine, asked, host, cancel):
-            if not context.jobs.owns(session, cancel):
-                return
             counted = _only_counted(answer, new)
             answer = new
             if counted and time.monotonic() - drawn_at < BETWEEN:
@@ -119,10 +116,13 @@ def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) 
             drawn_at = time.monotonic()
             visit = visit.added(new) if new.run and not new.progress else visit
             yield shows(new, visit)
+    except InputError as error:
+        failure = Failure(kind="input", message=str(error), argument=error.argument)
+        yield shows(Answer(rough, failure=failure), visit)
     except EngineError as error:
         yield shows(Answer(asked, failure=error.failure), visit)
     finally:
-        context.jobs.end(session, cancel)
+        context.jobs.end(f"run {session}", cancel)
 
 
 def _only_counted(old: Answer, new: Answer) -> bool:
