@@ -67,9 +67,10 @@ def build(context: Context, start: Request) -> Bench:
         preset = gr.Radio(presets(spec), value=shape, label="shape", elem_classes=["seg", "f-shape"])
         dims = tuple(_dim(spec, i, start) for i in range(most))
         dtype = _list(list(spec.dtypes), start.dtype, "dtype")
-        config = _list(listed, links.config_key(start.config), "config")
-        run = gr.Button("Run", variant="primary", elem_id="run")
-        stop = gr.Button("Stop", elem_id="stop", visible=False)
+        with gr.Row(elem_classes="go"):
+            config = _list(listed, links.config_key(start.config), "config")
+            run = gr.Button("Run", variant="primary", elem_id="run")
+            stop = gr.Button("Stop", elem_id="stop", visible=False)
     with gr.Row(elem_id="more", equal_height=False):
         explain = live.html(explanation(spec), elem_id="explain")
         case = _list(case_choices(spec), NO_CASE, "case")

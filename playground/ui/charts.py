@@ -15,7 +15,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from playground.ui import words
-from playground.ui.theme import DASHES, INK, OTHER, PROVIDERS, SYMBOLS, template
+from playground.ui.theme import DASHES, GROUND, INK, OTHER, PROVIDERS, SYMBOLS, template
 
 TEMPLATE = template()
 HATCHES = {"Triton": "", "eager": "/", "torch.compile": "\\", "Liger": "-", OTHER: "|"}
@@ -76,7 +76,7 @@ def provider_bars(bars: Sequence[Bar], floor_us: float, floor: str) -> go.Figure
 def _bar(fig: go.Figure, bar: Bar, unit: str, size: float) -> None:
     us, low, high = bar.us / size, bar.p20 / size, bar.p80 / size
     name, figures = label(bar.name), [words.digits(v) for v in (us, low, high)]
-    pattern = {"shape": HATCHES.get(bar.name, "."), "fillmode": "overlay", "fgcolor": "#FFFFFF", "fgopacity": 0.5}
+    pattern = {"shape": HATCHES.get(bar.name, "."), "fillmode": "overlay", "fgcolor": GROUND, "fgopacity": 0.5}
     fig.add_bar(
         x=[us], y=[name], orientation="h", name=name, width=0.62,
         marker={"color": colour(bar.name), "pattern": {**pattern, "size": 8, "solidity": 0.2}},

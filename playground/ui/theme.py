@@ -213,7 +213,8 @@ FOLLOW = {
     "button_primary_border_color": "var(--accent)",
     "button_secondary_background_fill": "var(--panel)",
     "button_secondary_text_color": "var(--ink)",
-    "button_secondary_background_fill_hover": "var(--sunken)",
+    "button_secondary_background_fill_hover": "var(--panel)",
+    "button_secondary_border_color_hover": "var(--accent)",
     "button_secondary_border_color": "var(--line-2)",
     "error_text_color": "var(--wrong-text)",
     "error_background_fill": "var(--wrong-soft)",
@@ -288,6 +289,7 @@ def template() -> go.layout.Template:
         "tickcolor": MUTED,
         "automargin": True,
         "showline": True,
+        "separatethousands": True,
         "title": {"standoff": 8, "font": {"size": 14}},
     }
     return go.layout.Template(

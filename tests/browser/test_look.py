@@ -70,7 +70,28 @@ CUT = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot =>
 # Pieces that reach beyond the window; what scrolls inside a region of its own may.
 WIDE = """() => [...document.querySelectorAll('body, .sheet, .sheet p, .sheet pre, .sheet details, .verdict, .chip')]
   .filter(e => e.offsetParent && !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1)
+  .concat([...document.querySelectorAll('.gradio-container')].filter(e => e.scrollWidth > innerWidth))
   .map(e => e.className + ' ' + e.textContent.slice(0, 40))"""
+
+
+# Tools that do not fit beside the head of their sheet, and stand elsewhere than at the start of the next line.
+LOOSE = """() => [...document.querySelectorAll('.headrow')].filter(row => row.offsetParent).flatMap(row => {
+  let low = -Infinity;
+  return [...row.children].filter(tool => tool.offsetParent && tool.offsetWidth).filter(tool => {
+    const b = tool.getBoundingClientRect(), next = b.top >= low - 1;
+    low = Math.max(low, b.bottom);
+    return next && Math.abs(b.left - row.getBoundingClientRect().left) > 2;
+  }).map(tool => tool.textContent.slice(0, 40));
+})"""
+
+
+# Controls of the bench that are lower or higher than the others, or hide a part of what they hold.
+UNEVEN = """() => [...document.querySelectorAll('#bench, #more')].flatMap(row => [
+  ...[...row.querySelectorAll('.dim input, .seg .wrap:has(> label), .wrap:has(.wrap-inner), #baselines label, button')]
+    .filter(e => e.offsetParent && Math.abs(e.getBoundingClientRect().height - 44) > 0.5),
+  ...[...row.querySelectorAll('.dim input, .f-dtype input')]
+    .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth),
+]).map(e => e.outerHTML.slice(0, 90))"""
 
 
 def violations(page):
@@ -90,6 +111,46 @@ def test_each_state_is_accessible_and_fits_every_width(page, base, state):
         page.wait_for_function("document.querySelector('#sweep .main-svg').getBoundingClientRect().right <= innerWidth")
         assert page.evaluate(WIDE) == [], width
         assert page.evaluate(CUT) == [], width
+
+
+TABS = {
+    "Memory": "#memory-answer .verdict:not(.busy)",
+    "Autotune": "#tune-answer .verdict",
+    "Chat": "#chat-talk .example",
+}
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_each_tab_at_rest_is_accessible_and_fits_every_width(page, base, tab):
+    page.goto(f"{base}/?kernel=add_rms_norm&tab={tab}&__theme=light")
+    page.wait_for_selector(TABS[tab])
+    assert page.locator("button:text-is('Stop'):visible").count() == 0  # there is nothing to stop
+    page.wait_for_timeout(300)
+    assert violations(page) == []
+    page.click("[data-do=mode]")
+    page.wait_for_function("document.body.classList.contains('dark')")
+    assert violations(page) == []
+    for width, height in (*WIDTHS, (2560, 1440)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(200)
+        for fault in (WIDE, CUT, LOOSE):
+            assert page.evaluate(fault) == [], width
+        talk = page.locator("#chat-talk .bubble-wrap")
+        assert tab != "Chat" or talk.evaluate("e => e.scrollHeight <= e.clientHeight"), width
+
+
+@pytest.mark.parametrize(
+    "kernel, size", [("matmul", "m=1048576"), ("gluon_attention", "kv_len=65536"), ("softmax", "")]
+)
+def test_the_bench_is_even_and_whole_and_run_stands_beside_the_config(page, base, kernel, size):
+    page.goto(f"{base}/?kernel={kernel}&{size}")
+    page.wait_for_selector("#chips .chip")
+    page.locator("#baselines label").nth(1 if kernel != "matmul" else 0).wait_for()
+    for width, height in (*WIDTHS, (1280, 800), (2560, 1440)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate(UNEVEN) == [], width
+        run, config = (page.locator(s).bounding_box() for s in ("#run", ".f-config .wrap:has(> .wrap-inner)"))
+        assert abs(run["y"] - config["y"]) < 1 or (width < 400 and run["width"] == config["width"]), width
 
 
 def test_every_axis_with_numbers_has_a_unit(page, base):

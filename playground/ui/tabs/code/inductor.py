@@ -35,7 +35,7 @@ def inductor(result: InductorResult, ours: int | None) -> str:
     )
     seen = "".join(f"<li><b>{escape(claim)}</b><span>{escape(plain)}</span></li>" for claim, plain in notice(result))
     opened = " open" if len(result.kernels) == 1 else ""
-    return f'{figure}<ul class="why three">{seen}</ul>' + "".join(_generated(k, opened) for k in result.kernels)
+    return f'{figure}<ul class="why">{seen}</ul>' + "".join(_generated(k, opened) for k in result.kernels)
 
 
 def _runs(result: InductorResult) -> str:

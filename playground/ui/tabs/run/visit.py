@@ -56,7 +56,7 @@ def listing(visit: Visit) -> str:
         '<th scope=col><span class="sr">compare</span></th><th scope=col>run</th><th scope=col>kernel</th>'
         '<th scope=col class="opt">shape</th><th scope=col class="opt">dtype</th><th scope=col class="opt">config</th>'
         "<th scope=col>verdict</th>"
-        f"<th scope=col>Triton's time</th>{against}<th scope=col>source</th>"
+        f"<th scope=col>Triton's time</th>{against}<th scope=col class='opt'>source</th>"
     )
     rows = "".join(_row(visit, number, answer, base) for number, answer in reversed(visit.runs))
     return (
@@ -82,13 +82,13 @@ def _row(visit: Visit, number: int, answer: Answer, base: int | None) -> str:
     case = answer.request.edge or answer.request.bug
     shape, dtype = escape(words.shape(choice.dims)), escape(str(choice.dtype))
     kernel = escape(choice.kernel) + (f"<small>{escape(case)}</small>" if case else "")
-    kernel += f'<small class="narrow">{shape}, {dtype}</small>'  # a phone has no columns for them
     config = answer.run.choice.config.label if answer.run else "–"
     verdict = (panels.mark("right" if answer.right else "wrong") if answer.run else "") + _word(answer)
     us, bench = _us(answer), figures(answer)
     time = words.text(us, words.MICROSECONDS) if us else "–"
     against = f"<td>{_against(visit, answer, number, base)}</td>" if base else ""
     source = panels.badge(bench.source) if us and bench else panels.badge(answer.run.source) if answer.run else ""
+    kernel += f'<small class="narrow">{shape}, {dtype} {source}</small>'  # a phone has no columns for them
     ticked = "checked" if number in visit.picked else ""
     now = ' aria-current="true"' if number == visit.shown else ""
     return (
@@ -98,7 +98,7 @@ def _row(visit: Visit, number: int, answer: Answer, base: int | None) -> str:
         f'<td><button type="button" data-open="{number}" title="Show run {number} again">{number}</button></td>'
         f'<th scope=row>{kernel}</th><td class="opt">{shape}</td><td class="opt">{dtype}</td>'
         f'<td class="opt">{escape(config)}</td><td class="said">{verdict}</td>'
-        f"<td>{time}</td>{against}<td>{source}</td></tr>"
+        f'<td>{time}</td>{against}<td class="opt">{source}</td></tr>'
     )
 
 
