@@ -11,9 +11,10 @@ from playground.engine.gpus import CATALOGUE, listed, this_device
 from playground.engine.messages import Curve, EngineError, HostRequest, OutOfBounds, Roofs
 from playground.settings import Settings
 from playground.ui.context import Context
-from playground.ui.tabs.memory import access_map, drawn, journey, measure, occupancy, traffic, views
+from playground.ui.tabs.memory import access_map, charts, drawn, journey, measure, occupancy, traffic, views
 from playground.ui.tabs.memory import facts as memory_facts
 from playground.ui.tabs.memory import trials as memory_trials
+from playground.ui.tabs.memory.charts import Roof
 from tests.ui.fake_engine import HERE as MEASURED
 from tests.ui.fake_engine import FakeEngine, bench_result
 from tests.ui.memory_samples import CHOICE, H200, REQUEST, TENSOR, WEIGHT, code, facts, trace
@@ -194,6 +195,17 @@ def test_the_roofline_names_every_roof_and_says_what_is_served_from_l2():
         "served from L2",
     ):
         assert part in texts, part
+
+
+def test_roofs_that_lie_together_share_a_label():
+    """Each with its own, the upper label hid the lower one."""
+    near, far = [Roof("L2", "l2", 14e12), Roof("L1", "sram", 16e12)], [Roof("L2", "l2", 7e12), Roof("L1", "sram", 3e13)]
+    said = []
+    for roofs in (near, far):
+        fig = charts.roofline([Roof("HBM", "hbm", 4e12), *roofs], {"products": 8e14}, [], {}, 1.0, False)
+        said.append({a.text for a in fig.layout.annotations})
+    assert {"L1 16.0 TB/s<br>L2 14.0 TB/s", "HBM 4.00 TB/s"} <= said[0]
+    assert {"L1 30.0 TB/s", "L2 7.00 TB/s", "HBM 4.00 TB/s"} <= said[1]
 
 
 def test_a_kernel_that_computes_nothing_has_no_roofline():

@@ -132,6 +132,9 @@ def roofline(
         _other(fig, gpu, rate, flops, low, high, shift)
     for roof in roofs:
         _roof(fig, roof, max(peaks.values()), low, roof is roofs[0], datasheet)
+    for near in _near(roofs[1:], math.log10(top / bottom) / 380):
+        _roof_label(fig, near, max(peaks.values()), low, strong=False)
+    _roof_label(fig, roofs[:1], max(peaks.values()), low, strong=True)
     for unit, flops in peaks.items():
         _peak(fig, unit, flops, memory, high, flops == max(peaks.values()), datasheet)
     if here > 0:
@@ -183,17 +186,36 @@ def _other(fig: go.Figure, gpu: str, rate: float, flops: float, low: float, high
 
 
 def _roof(fig: go.Figure, roof: Roof, peak: float, low: float, strong: bool, datasheet: bool) -> None:
-    rate = words.text(roof.rate / 1e9, words.GIGABYTES)
     fig.add_scatter(
         x=[low, peak / roof.rate], y=[low * roof.rate / 1e12, peak / 1e12], mode="lines", showlegend=False,
         line={"color": MEMORY[roof.key], "width": 3.5 if strong else 2, "dash": "dash" if datasheet else "solid"},
-        hovertemplate=f"{roof.name} {rate}<extra></extra>",
+        hovertemplate=f"{_named(roof)}<extra></extra>",
     )  # fmt: skip
-    at = math.sqrt(low * 2 * peak / roof.rate)
+
+
+def _named(roof: Roof) -> str:
+    return f"{roof.name} {words.text(roof.rate / 1e9, words.GIGABYTES)}"
+
+
+def _near(roofs: Sequence[Roof], pixel: float) -> list[list[Roof]]:
+    """Roofs, the fastest first, together where their lines are nearer than a label is high."""
+    groups: list[list[Roof]] = []
+    for roof in sorted(roofs, key=lambda roof: -roof.rate):
+        if groups and math.log10(groups[-1][-1].rate / roof.rate) < LINE * pixel:
+            groups[-1].append(roof)
+        else:
+            groups.append([roof])
+    return groups
+
+
+def _roof_label(fig: go.Figure, roofs: Sequence[Roof], peak: float, low: float, strong: bool) -> None:
+    """The names of roofs that lie together: above the fastest of them, or below the memory's."""
+    rate = roofs[0].rate
+    at = math.sqrt(low * 2 * peak / rate)
     fig.add_annotation(
-        x=math.log10(at), y=math.log10(at * roof.rate / 1e12), text=f"{roof.name} {rate}", showarrow=False,
-        xanchor="left" if strong else "right", xshift=14 if strong else -10, yshift=-8 if strong else 8,
-        bgcolor=GROUND, borderpad=1, font={"size": 13, "color": INK},
+        x=math.log10(at), y=math.log10(at * rate / 1e12), text="<br>".join(map(_named, roofs)), showarrow=False,
+        xanchor="left" if strong else "right", xshift=14 if strong else -10, yanchor="top" if strong else "bottom",
+        align="left" if strong else "right", bgcolor=GROUND, borderpad=1, font={"size": 13, "color": INK},
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from playground.ui.tabs.memory import measure as memory_measure
 from playground.ui.tabs.memory import trials as memory_trials
 from playground.ui.tabs.memory.facts import FIRST_GPU, HERE, Facts, Traces, ask_for
 
+TITLE = "Where the bytes go"
 BETWEEN = 0.12  # seconds between two pictures of the same progress
 EMPTY = (
     "Not traced yet",
@@ -71,7 +72,7 @@ def build(context: Context, bench: Bench) -> Loaded:
     with gr.Column(elem_classes="answer"):
         banner = live.html(panels.verdict("unknown", *EMPTY), js_on_load="tp.watch(element)", elem_id="memory-answer")
     with gr.Column(elem_classes="sheet"), gr.Row(elem_classes="headrow", elem_id="memory-form"):
-        head = live.html(panels.section("Where the bytes go"))
+        head = live.html(panels.section(TITLE))
         gpu = gr.Dropdown(names, value=FIRST_GPU, label="GPU", filterable=False, min_width=170)
         go = gr.Button("Trace", variant="primary", elem_id="trace", min_width=110)
         stop = gr.Button("Stop", elem_id="stop-trace", min_width=90)
@@ -110,18 +111,18 @@ def _body(context: Context, banner: Any, head: Any) -> tuple[Sheets, dict[str, A
         with gr.Column(elem_classes="sheet", min_width=460):
             parts["journey_head"] = live.html()
             parts["journey"] = _drawn_by("journey", "journey.js")
+    with gr.Column(elem_classes="sheet"):  # across the page: a chain of ten kernels has room for its names
+        parts["flows_head"] = live.html()
+        said = "Bytes through memory, eager's kernels above, Triton's below"
+        parts["flows"] = live.chart(context.plotly, said, elem_id="flows")
     with gr.Row(elem_classes="memcols"):
-        with gr.Column(elem_classes="sheet", min_width=460):
-            parts["flows_head"] = live.html()
-            said = "Bytes through memory, eager's kernels above, Triton's below"
-            parts["flows"] = live.chart(context.plotly, said, elem_id="flows")
         with gr.Column(elem_classes="sheet", min_width=460):
             parts["roof_head"] = live.html()
             parts["roof"] = live.chart(context.plotly, "Roofline: TFLOP per second against FLOP per byte")
             parts["roof_note"] = live.html()
-    with gr.Column(elem_classes="sheet"):
-        live.html(panels.section("Bytes three ways", None, "the least, what the program asks for, what DRAM saw"))
-        parts["ways"] = live.html()
+        with gr.Column(elem_classes="sheet", min_width=460):
+            live.html(panels.section("Bytes three ways", None, "the least, what the program asks for, what DRAM saw"))
+            parts["ways"] = live.html()
     with gr.Column(elem_classes="sheet"):
         parts["map_head"] = live.html()
         parts["map"] = _drawn_by("accmap", "access.js")
@@ -170,9 +171,9 @@ def _trace(
                 drawn_at = time.monotonic()
                 yield [panels.busy(event), *keep]
     except (InputError, EngineError) as error:
-        names = list(Sheets.__dataclass_fields__)[1:]
+        gone = {"map": None, "head": panels.section(TITLE)}
         said = panels.failed(str(error), nothing_ran=isinstance(error, InputError))
-        yield [said, *(None if n == "map" else gr.update() for n in names)]
+        yield [said, *(gone.get(name, gr.update()) for name in list(Sheets.__dataclass_fields__)[1:])]
     finally:
         context.jobs.end(f"memory {session}", cancel)
 
@@ -194,7 +195,7 @@ def _drawn(facts: Facts) -> list[Any]:
     where = f"of {'an' if gpu.name[:1] in 'AHL' else 'a'} {gpu.name}" if not facts.cpu else "of this CPU"
     return [
         views.banner(facts),
-        panels.section("Where the bytes go", trace.source, f"{shape}; {traced}"),
+        panels.section(TITLE, trace.source, f"{shape}; {traced}"),
         panels.section(f"The levels {where}", None, views.gpu_note(gpu)),
         views.hierarchy(facts),
         panels.section("The journey of a tile", "modelled", clock),
