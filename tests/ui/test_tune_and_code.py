@@ -80,6 +80,17 @@ def test_the_spread_is_in_order_and_leaves_out_what_has_no_time():
     assert charts.distribution(swept(configs=swept().configs[:1]), "time here") is None
 
 
+def test_the_lines_are_headed_by_the_config_that_they_set_off():
+    """Of two that are as fast, the one that the answer above names."""
+    assert view.leader(swept(), "time here") == f"Fastest with {CONFIGS[1].label}: 5.00 µs"
+    assert view.leader(swept(), "registers") == f"Least with {CONFIGS[0].label}: 18 per thread"
+    tied = [ConfigResult(config=c, ok=True, us=us(5.0)) for c in CONFIGS]
+    result = swept(configs=tuple(tied), best=2)
+    thick = [line for line in charts.parallel(result, "time here").data if line.line.width == 4]
+    assert [CONFIGS[2].label in line.hovertemplate for line in thick] == [True]
+    assert CONFIGS[2].label in view.leader(result, "time here")
+
+
 def test_a_wide_spread_has_round_ticks_and_whole_configs():
     slow = [c.model_copy(update={"us": us(5.0 * 10**i), "ok": True}) for i, c in enumerate(swept().configs)]
     layout = charts.distribution(swept(configs=tuple(slow)), "time here").layout

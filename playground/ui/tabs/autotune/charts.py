@@ -24,7 +24,8 @@ def parallel(result: SweepResult, measure: str) -> go.Figure | None:
     good = sorted((c for c in result.configs if m.of(c) is not None), key=lambda c: -(m.of(c) or 0))
     if len(good) < 2 or not chosen:
         return None
-    best = good[-1] if m.less else good[0]
+    best = show.leading(result, measure)
+    assert best is not None  # good holds it
     columns = [*chosen, measure]
 
     def raw(c: ConfigResult, column: str) -> float:

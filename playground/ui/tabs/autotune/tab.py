@@ -74,6 +74,7 @@ def build(context: Context, bench: Bench) -> Loaded:
     with gr.Column(visible=False) as body:
         with gr.Row(elem_classes="cols"):
             with gr.Column(scale=6, min_width=460, elem_classes="sheet"):
+                live.html(panels.section("Two choices at a time", None, "hatched: failed or wrong"))
                 with gr.Row(elem_classes="headrow"):
                     measure = gr.Dropdown([], label="show", filterable=False, min_width=140)
                     across = gr.Dropdown([], label="across", filterable=False, min_width=110)
@@ -248,7 +249,8 @@ def _spread(result: SweepResult | None) -> str | None:
 
 def _pictures(result: SweepResult, measure: str, across: str, down: str) -> list[Any]:
     source = show.MEASURES[measure].source(result)
-    head = panels.section("All choices", source, result.recorded_note if measure == "time recorded" else "")
+    note = result.recorded_note if measure == "time recorded" else "a line for each config, the best thickest"
+    head = panels.section(show.leader(result, measure), source, note)
     spread = panels.section(show.spread(result, measure), source, "every config in order, the best first")
     return [
         show.grid(result, measure, across, down),

@@ -198,6 +198,23 @@ def short(why: str) -> str:
     return "failed"
 
 
+def leader(result: SweepResult, measure: str) -> str:
+    """The config that the pictures of this measure set off, as the heading of the lines."""
+    m, first = MEASURES[measure], leading(result, measure)
+    if first is None:
+        return "All choices"
+    least = "Fastest" if m.unit == "µs" else "Least" if m.less else "Most"
+    return f"{least} with {first.config.label}: {figure(m.of(first) or 0)} {m.unit}"
+
+
+def leading(result: SweepResult, measure: str) -> ConfigResult | None:
+    """The config with the best figure; of several the sweep's winner, else the first."""
+    m = MEASURES[measure]
+    known = [(v if m.less else -v, i) for i, c in enumerate(result.configs) if (v := m.of(c)) is not None]
+    known.sort(key=lambda pair: (pair[0], pair[1] != result.best))
+    return result.configs[known[0][1]] if known else None
+
+
 def spread(result: SweepResult, measure: str) -> str:
     """How many configs are near the best one, as the heading of the chart that shows them all."""
     m = MEASURES[measure]

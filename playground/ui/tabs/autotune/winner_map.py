@@ -127,7 +127,17 @@ def picture(found: Map) -> str:
     mark = f"<p>{panels.badge(source)} {panels.text(words.place(source))}</p>" if source else ""
     noisy = [cell.note for cell in swept if cell.note]
     note = f'<p class="quiet">At {words.count(len(noisy), "shape")}: {escape(noisy[-1])}.</p>' if noisy else ""
-    return mark + (_grid(found) if found.down else _columns(found)) + note
+    return f"<h3>{escape(heading(swept))}</h3>" + mark + (_grid(found) if found.down else _columns(found)) + note
+
+
+def heading(swept: Sequence[SweepResult]) -> str:
+    """Whether one config wins everywhere, as the heading of the map."""
+    won = [cell.configs[winner(cell)].config.label for cell in swept]
+    most = max(dict.fromkeys(won), key=won.count)
+    shapes = words.count(len(won), "shape")
+    if len(set(won)) == 1:
+        return f"{most} wins at {'all ' * (len(won) > 1)}{shapes}"
+    return f"{words.count(len(set(won)), 'config')} win over {shapes}, and {most} most often: at {won.count(most)}"
 
 
 def _columns(found: Map) -> str:

@@ -20,6 +20,8 @@ from playground.ui.bench import FAST, SMALL, Bench
 from playground.ui.context import LONG, Context
 
 PRESETS = (SMALL, "decode", "prefill", "odd", "largest")
+HEADS = ("shape", "dims", "config", "first call, ms", "again, ms", "in a row, ms")
+KINDS = ("words", "words", "", "", "")  # of the cells after a shape's name
 NOT_WARM = '<p class="quiet">Nothing warmed up yet.</p>'
 
 
@@ -163,7 +165,7 @@ def _warmed(
         words.shape(choice.dims), f"{choice.config.label} ({choice.config_origin})",
         *(words.digits(1e3 * call.first_seconds) for call in (first, again)), words.digits(first.us.p50 / 1e3),
     )  # fmt: skip
-    body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    body = "".join(f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(KINDS, cells, strict=True))
     return f"<tr><th scope=row>{escape(name)}</th>{body}</tr>", calls[0].source
 
 
@@ -174,8 +176,7 @@ def _reason(name: str, why: str) -> str:
 def _table(rows: list[str], source: Any) -> str:
     if not rows:
         return ""
-    heads = ("shape", "", "config", "first call, ms", "again, ms", "in a row, ms")
-    head = "".join(f"<th scope=col>{h}</th>" for h in heads)
+    head = "".join(f'<th scope=col class="{kind}">{h}</th>' for kind, h in zip(("", *KINDS), HEADS, strict=True))
     mark = f"<p>{panels.badge(source)} {panels.text(words.place(source))}</p>" if source else ""
     return (
         f'{mark}<div class="scroll" tabindex="0" role="region" aria-label="First calls"><table class="fig configs">'
