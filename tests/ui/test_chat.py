@@ -231,6 +231,7 @@ def test_charts_keep_the_latest_answer_of_each_kind():
     for cached in (True, False, False):
         steps = charts.kept(steps, "Triton", cached, 10, came)
     assert list(steps) == ["Triton, with the cache", "Triton, without the cache"]
+    assert charts.heading(steps) == "Triton, with the cache: 500 ms a token; Triton, without the cache: 500 ms a token"
     each, total = charts.per_token(steps).data, charts.in_all(steps).data
     assert list(each[0].x) == [11, 12, 13, 14, 15]
     assert list(each[0].y) == pytest.approx([500, 500, 1000, 2000, 100])

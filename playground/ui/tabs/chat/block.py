@@ -241,7 +241,7 @@ def _narrow(made: Lanes, layers: int, dtype: str) -> str:
 
 def _svg(width: float, height: float, parts: Sequence[str]) -> str:
     return (
-        f'<svg class="block" viewBox="0 0 {width:g} {height:g}" style="--w:{width:g}px" role="group" '
+        f'<svg class="decoder" viewBox="0 0 {width:g} {height:g}" style="--w:{width:g}px" role="group" '
         f'aria-label="The kernels of a decode step">{"".join(parts)}</svg>'
     )
 

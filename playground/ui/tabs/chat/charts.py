@@ -6,10 +6,12 @@ Pure: the times at which tokens came in, figures out. `Steps` is plain data, for
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
+from statistics import median
 from typing import Any
 
 import plotly.graph_objects as go
 
+from playground.ui import words
 from playground.ui.charts import figure
 from playground.ui.theme import PROVIDERS
 
@@ -26,6 +28,12 @@ def kept(steps: Steps, backend: str, cached: bool, prompt_tokens: int, came: lis
     if len(line) < LEAST:
         return steps
     return {**steps, f"{backend}, {'with' if cached else 'without'} the cache": line}
+
+
+def heading(steps: Steps) -> str:
+    """What a token took in the middle, of each kind; plain text."""
+    middle = ((name, 1e3 * median(ms for _, ms in line)) for name, line in steps.items())
+    return "; ".join(f"{name}: {words.text(us, words.MICROSECONDS)} a token" for name, us in middle)
 
 
 def per_token(steps: Steps) -> go.Figure | None:

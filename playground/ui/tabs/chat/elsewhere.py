@@ -8,7 +8,7 @@ from html import escape
 from playground.decoder.recorded import DecoderRun
 from playground.ui import panels, words
 
-HEADS = ("model", "one conversation", "64 at once, in all", "512 tokens read in")
+HEADS = ("model", "one conversation, tok/s", "64 at once, tok/s in all", "512 tokens read in, ms")
 OLDER = "The kernels have changed since: these figures are of older ones."
 
 
@@ -36,20 +36,12 @@ def _device(device: str, runs: Sequence[DecoderRun]) -> str:
 
 def _row(run: DecoderRun) -> str:
     said = ", ".join(filter(None, (run.dtype, f"{run.weights} weights", run.source.note)))
-    cells = (
-        _of(run.tokens_per_second, "tok/s"),
-        _of(run.batches.get(64), "tok/s"),
-        _of(run.prefill_ms, "ms"),
-    )
+    figures = (run.tokens_per_second, run.batches.get(64), run.prefill_ms)
     return (
         f"<tr><th scope=row>{escape(run.shape)}<small>{escape(said)}</small></th>"
-        + "".join(f"<td>{cell}</td>" for cell in cells)
+        + "".join(f"<td>{'–' if value is None else words.digits(value)}</td>" for value in figures)
         + "</tr>"
     )
-
-
-def _of(value: float | None, unit: str) -> str:
-    return "–" if value is None else f"{words.digits(value)} {unit}"
 
 
 def _beside(runs: Sequence[DecoderRun]) -> list[str]:

@@ -43,8 +43,12 @@ class Seen:
             self.stats, self.mine = stats, mine
 
 
-def head(seen: Seen | None) -> str:
-    """The section's head: measured, where, and how many talk at once."""
+def head(seen: Seen | None, busy: bool = False) -> str:
+    """The section's head: measured, where, and how many talk at once. busy: marked so, for Stop stands only then."""
+    return f'<div class="talking">{_head(seen)}</div>' if busy else _head(seen)
+
+
+def _head(seen: Seen | None) -> str:
     if seen is None or (seen.stats is None and seen.result is None):
         return panels.section("While it talks")
     batch = seen.stats.batch if seen.stats else 1

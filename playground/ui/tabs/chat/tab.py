@@ -97,7 +97,7 @@ def build(context: Context, bench: Bench) -> Loaded:
                     elem_id="chat-backend", min_width=180,
                 )  # fmt: skip
             bot = _bot(model)
-            note = live.html(elem_id="chat-note")
+            note = live.html(js_on_load=live.script("talk.js"), elem_id="chat-note")
             ready = live.html(elem_id="chat-ready")
             box, send = _say()
             with gr.Row(elem_classes="exports chat-tools"):
@@ -176,13 +176,13 @@ def _settings() -> list[Any]:
 
 
 def _charts(context: Context) -> list[Any]:
-    """Two charts, and the words that stand in their place before there is an answer."""
+    """Two charts, and the words above them: what they show, or how they come about."""
     with gr.Column(elem_classes="sheet"):
         live.html(panels.section("What the cache saves", "measured", "answers of this visit, as their tokens came"))
+        words = live.html(NO_STEPS, elem_id="chat-steps")
         with gr.Row(elem_classes="cols pair"):
             each = live.chart(context.plotly, "Time per token against context", min_width=300, elem_id="chat-each")
             total = live.chart(context.plotly, "Time in all against tokens", min_width=300, elem_id="chat-total")
-        words = live.html(NO_STEPS, elem_id="chat-steps")
     return [each, total, words]
 
 
@@ -255,15 +255,16 @@ def _stream(context: Context, key: str, asked: Asked | None, steps: Steps, wishe
                 prompt = drawn.seen.result.prompt_tokens
                 steps = chat_charts.kept(steps, wishes.backend, wishes.cache, prompt, list(drawn.came))
                 charts = _charted(steps)
-            shown = [drawn.talk, drawn.note, chat_panel.head(drawn.seen), chat_panel.live(drawn.seen), drawn.tokens]
-            yield [*shown, drawn.ended, steps, *charts]
+            panel = [chat_panel.head(drawn.seen, drawn.busy), chat_panel.live(drawn.seen)]
+            yield [drawn.talk, drawn.note, *panel, drawn.tokens, drawn.ended, steps, *charts]
     finally:
         context.jobs.end(key, cancel)
 
 
 def _charted(steps: Steps) -> list[Any]:
     missing = [words for words in ("with the", "without the") if not any(words in name for name in steps)]
-    said = NO_STEPS if len(missing) == 2 else ONE_KIND.format(*missing) if missing else ""
+    said = f"<h3>{panels.text(chat_charts.heading(steps))}</h3>" if steps else NO_STEPS
+    said += ONE_KIND.format(*missing) if len(missing) == 1 else ""
     return [live.drawn(chat_charts.per_token(steps)), live.drawn(chat_charts.in_all(steps)), said]
 
 
