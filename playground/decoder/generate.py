@@ -177,10 +177,11 @@ class Decoder:
     def rehearsals(self) -> Iterator[str]:
         """Make the programs of further prompt lengths and of several conversations, one before each line it gives.
 
-        To be driven while nothing else runs. Nothing in the interpreter, which compiles nothing.
+        To be driven while nothing else runs. In the interpreter, which compiles nothing, only the step of one answer:
+        its first time costs as much as ten others.
         """
         runner = self.batch.runner
-        for kind, size in [] if launches.INTERPRETED else runner.likely():
+        for kind, size in runner.likely()[: 1 if launches.INTERPRETED else None]:
             runner.swap(self.batch.table)
             with torch.no_grad():
                 runner.rehearse(kind, size)

@@ -100,8 +100,10 @@ def follow_up(chats):
     return messages, [1, 5, 6, 7, 1, *first.ids, 1, 9, 1]
 
 
-def test_the_interpreter_takes_over_a_conversation(chats):
+def test_the_interpreter_is_warmed_and_takes_over_a_conversation(chats):
     messages, read = follow_up(chats)
+    lines = [getattr(event, "what", "") for event in chats.warm("interpreter")]
+    assert "made ready: 1 at once" in lines  # else the first answer waits for it
     *_, result = chats.stream(ChatRequest(messages=messages, backend="interpreter", max_tokens=2))
     assert list(result.ids) == tiny.expected_answer(read, 2) and result.backend == "interpreter"
     assert result.source.kind == "interpreted" and result.notes == (READING_NOTE,)
