@@ -2,6 +2,9 @@
 
 from types import SimpleNamespace
 
+import gradio as gr
+import pytest
+
 from playground.ui.jobs import Jobs
 from playground.ui.tabs.chat import tab, talk
 
@@ -35,15 +38,21 @@ def test_what_was_announced_gives_way_to_a_start_and_goes_with_its_visit():
     assert jobs.claim("chat you", other) is not None
 
 
-def test_an_answer_that_begins_late_does_not_stop_the_newer_one(monkeypatch):
+@pytest.fixture
+def said(monkeypatch):
+    """The questions that were answered, each by two drawings."""
     said = []
 
     def answer(chats, talk, wishes, key, cancel, host):
         said.append(talk[-1]["content"])
-        yield SimpleNamespace(came=(), seen=None, talk=talk, note="", tokens="", ended=None)
-        yield SimpleNamespace(came=(), seen=None, talk=talk, note="", tokens="", ended=None)
+        yield SimpleNamespace(came=(), seen=None, busy=True, talk=talk, note="", tokens="", ended=None)
+        yield SimpleNamespace(came=(), seen=None, busy=True, talk=talk, note="", tokens="", ended=None)
 
     monkeypatch.setattr(talk, "answer", answer)
+    return said
+
+
+def test_an_answer_that_begins_late_does_not_stop_the_newer_one(said):
     jobs = Jobs()
     context = SimpleNamespace(jobs=jobs, chats=None, known_host=None)
     old, new = (tab.Asked(jobs.announce("me"), [{"role": "user", "content": text}]) for text in ("old", "new"))
@@ -52,3 +61,13 @@ def test_an_answer_that_begins_late_does_not_stop_the_newer_one(monkeypatch):
     for late in (old, new):  # a question overtaken, and a second click on Send
         assert list(tab._stream(context, "me", late, {}, talk.Wishes())) == []
     assert len(list(newer)) == 1 and said == ["new"] and not jobs.running("me")
+
+
+def test_an_answer_draws_nothing_over_a_newer_question(said):
+    jobs = Jobs()
+    context = SimpleNamespace(jobs=jobs, chats=None, known_host=None)
+    asked = tab.Asked(jobs.announce("me"), [{"role": "user", "content": "old"}])
+    older = tab._stream(context, "me", asked, {}, talk.Wishes())
+    drawn = next(older)
+    jobs.announce("me")
+    assert list(older) == [[gr.skip()] * len(drawn)]  # Gradio sends what came last once more at the end

@@ -249,14 +249,16 @@ def _stream(context: Context, key: str, asked: Asked | None, steps: Steps, wishe
         if not talk or talk[-1]["role"] != "user":
             return
         for drawn in chat_talk.answer(context.chats, talk, wishes, key, cancel, context.known_host):
-            if not context.jobs.owns(key, cancel):
-                return
             if drawn.came and drawn.seen and drawn.seen.result:
                 prompt = drawn.seen.result.prompt_tokens
                 steps = chat_charts.kept(steps, wishes.backend, wishes.cache, prompt, list(drawn.came))
                 charts = _charted(steps)
             panel = [chat_panel.head(drawn.seen, drawn.busy), chat_panel.live(drawn.seen)]
-            yield [drawn.talk, drawn.note, *panel, drawn.tokens, drawn.ended, steps, *charts]
+            now = [drawn.talk, drawn.note, *panel, drawn.tokens, drawn.ended, steps, *charts]
+            if not context.jobs.owns(key, cancel):
+                yield [gr.skip()] * len(now)  # else Gradio would send what came last once more, over the newer question
+                return
+            yield now
     finally:
         context.jobs.end(key, cancel)
 
