@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from playground.decoder.client import Chats
 from playground.decoder.messages import INTERPRETER_TOKENS, ChatToken
 from playground.engine.messages import EngineError, Failure
-from tests.browser.test_look import CUT, WIDE, WIDTHS, violations
+from tests.browser.test_look import CUT, WIDE, WIDTHS, none, violations
 from tests.decoder import tiny
 
 ANSWERS, QUESTIONS = "#chat-talk .bot.message", "#chat-talk .user.message"
@@ -130,15 +130,6 @@ def begun(page, answers=1):
     """Words of the answer are there, not its empty place alone: before, there is no stream to end."""
     expect(page.locator(ANSWERS)).to_have_count(answers, timeout=180_000)
     expect(page.locator(ANSWERS).last).to_contain_text(re.compile(r"t\d"), timeout=180_000)
-
-
-def none(page, faults):
-    """Within 20 s nothing is found: colours change and charts follow the window in their own time."""
-    for _ in range(100):
-        if not (found := faults()):
-            return
-        page.wait_for_timeout(200)
-    assert found == [], page.viewport_size
 
 
 def test_the_model_is_loaded_when_the_tab_is_opened(page, base):

@@ -50,7 +50,7 @@ def _failure(answer: Answer) -> str:
 
 def _next(kind: str) -> str:
     return {
-        "crashed": "the worker was replaced, and the next run works",
+        "crashed": "press Run again",
         "timeout": "the worker was replaced; choose a smaller shape",
         "unavailable": "choose another kernel, dtype, shape or config",
     }.get(kind, "change the choice above, and run again")
