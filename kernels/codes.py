@@ -54,20 +54,26 @@ def divide(x, scale):
     """x / scale of finite numbers, correctly rounded but for rare cases, by three steps for each x."""
     inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
     guess = x * inverse
-    return tl.fma(tl.fma(-guess, scale, x), inverse, guess)  # what the guess leaves of x corrects it
+    return tl.fma(tl.fma(guess, -scale, x), inverse, guess)  # what the guess leaves of x corrects it
+
+
+@triton.jit
+def with_codes(x, code_type: tl.constexpr):
+    """x with 0 in the place of NaN, where there is no code for it."""
+    return tl.where(x == x, x, 0.0) if code_type == tl.int8 else x
 
 
 @triton.jit
 def divide_any(x, scale, LARGEST: tl.constexpr, code_type: tl.constexpr):
-    """x / scale whatever x is, within what rounds to a code; NaN as 0 where codes have none."""
+    """x / scale, also of infinities and of NaN that has a code, within what rounds to a code."""
     # What is larger than the largest code, infinities above all, becomes a little larger than it, and rounds to it.
     bound = tl.minimum(scale * (LARGEST + 0.25), 3.4028234663852886e38)
-    quotient = divide(tl.minimum(tl.maximum(x, -bound), bound), scale)
-    return tl.where(x == x, quotient, 0.0 if code_type == tl.int8 else x)
+    x = tl.maximum(x, -bound, propagate_nan=tl.PropagateNan.ALL)
+    return divide(tl.minimum(x, bound, propagate_nan=tl.PropagateNan.ALL), scale)
 
 
 @triton.jit
-def rounded(quotient, code_type: tl.constexpr):
+def rounded(quotient, code_type: tl.constexpr, PTX: tl.constexpr):
     """Quotients that round to no more than the largest code, as int8 or fp8e4nv codes."""
     if code_type == tl.int8:
         # Adding 1.5 * 2^23 leaves no bits for a fraction: the addition rounds, ties to even, and the lowest byte of
@@ -75,19 +81,22 @@ def rounded(quotient, code_type: tl.constexpr):
         return (quotient + 12582912.0).to(tl.int32, bitcast=True).to(tl.int8)
     else:
         code = (on_grid(quotient) if INTERPRETED else quotient).to(tl.float8e4nv)
-        # Casts of NaN differ between devices; its code is set by hand.
+        if PTX:  # noqa: SIM102 - constexprs, which Triton takes one at a time
+            if not INTERPRETED:
+                return code  # NVIDIA's conversion makes 0x7F of every NaN
+        # Elsewhere casts of NaN differ; its code is set by hand.
         bits = tl.where(quotient == quotient, code.to(tl.uint8, bitcast=True), 0x7F)
         return bits.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
 
 
 @triton.jit
-def to_code(x, scale, LARGEST: tl.constexpr, code_type: tl.constexpr):
+def to_code(x, scale, LARGEST: tl.constexpr, code_type: tl.constexpr, PTX: tl.constexpr):
     """float32 x / scale as codes."""
-    return rounded(divide_any(x, scale, LARGEST, code_type), code_type)
+    return rounded(divide_any(with_codes(x, code_type), scale, LARGEST, code_type), code_type, PTX)
 
 
 @triton.jit
-def quantized(x, LARGEST: tl.constexpr, axis: tl.constexpr, code_type: tl.constexpr):
+def quantized(x, LARGEST: tl.constexpr, axis: tl.constexpr, code_type: tl.constexpr, PTX: tl.constexpr):
     """(codes, scale) of float32 values along an axis.
 
     Bound by steps for each value, not by memory, so finite values, the rule, are spared what NaN and infinities need.
@@ -98,10 +107,11 @@ def quantized(x, LARGEST: tl.constexpr, axis: tl.constexpr, code_type: tl.conste
         scale = scale_for(bits.to(tl.float32, bitcast=True), LARGEST)
         quotient = divide(x, scale)
     else:
+        x = with_codes(x, code_type)
         scale = scale_of(x, LARGEST, axis)
         quotient = divide_any(x, scale, LARGEST, code_type)
     # Rounded here and not above: two branches' bytes were joined by the compiler with what lay beside them.
-    return rounded(quotient, code_type), scale
+    return rounded(quotient, code_type, PTX), scale
 
 
 def scale_reference(x: torch.Tensor, largest: float) -> torch.Tensor:

@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 
 from kernels.checks import need_shape
+from kernels.dependent import let_next_begin, wait_for_last
 from kernels.online_softmax import LOG2E, normalised
 from kernels.paged_kv import attention_scale, check_paged, gather_pages, padded_pages, paged_args, paged_block
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
@@ -37,9 +38,10 @@ def decode_attention_kernel(
     stride_kp, stride_kh, stride_ks, stride_kd, stride_vp, stride_vh, stride_vs, stride_vd,
     stride_sp, stride_sh, stride_ss, GROUP: tl.constexpr, PAGE_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr, ONE_SPLIT: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr,
-    SPLIT_KV: tl.constexpr,
+    SPLIT_KV: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (sequence, kv head, split), the split fastest: SPLIT_KV tokens for the GROUP heads of a kv head."""
+    let_next_begin(PDL)
     pid = tl.program_id(0)
     split = pid % n_splits
     head = ((pid // n_splits) % n_kv_heads).to(tl.int64)
@@ -95,9 +97,10 @@ def decode_attention_kernel(
 @triton.jit
 def join_splits_kernel(
     acc_ptr, stats_ptr, lengths_ptr, out_ptr, n_splits, n_heads, HEAD_DIM: tl.constexpr, SPLIT_KV: tl.constexpr,
-    BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (row, block of head_dim): the splits of one query head, weighted by their maxima."""
+    wait_for_last(PDL)
     row = tl.program_id(0).to(tl.int64)
     s = tl.arange(0, BLOCK_S)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
@@ -178,6 +181,9 @@ def plan(inputs, config, target):
     capacity = table.shape[1] * page_size
     n_splits = max(triton.cdiv(capacity, config.meta["SPLIT_KV"]), 1)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    programs = seqs * kv_heads * n_splits
+    # The joining programs may wait on the GPU where they keep no split from running: while all run at once.
+    pdl = n_splits > 1 and target.capability >= 90 and programs <= 4 * target.num_sms
     parts = seqs * heads * n_splits if n_splits > 1 else 0
     acc = torch.empty(parts, head_dim, dtype=torch.float32, device=q.device)
     stats = torch.empty(parts, 2, dtype=torch.float32, device=q.device)
@@ -198,14 +204,15 @@ def plan(inputs, config, target):
         **paged_args(inputs, target),
         "GROUP": heads // kv_heads,
         "ONE_SPLIT": n_splits == 1,
+        "PDL": pdl,
     }
-    launches = [Launch(decode_attention_kernel, (seqs * kv_heads * n_splits,), args, config)]
+    launches = [Launch(decode_attention_kernel, (programs,), args, config)]
     if n_splits > 1:
-        launches.append(_join(acc, stats, lengths, out, n_splits, config, target))
+        launches.append(_join(acc, stats, lengths, out, n_splits, config, target, pdl))
     return Plan(tuple(launches), {"out": out})
 
 
-def _join(acc, stats, lengths, out, n_splits, config, target):
+def _join(acc, stats, lengths, out, n_splits, config, target, pdl):
     seqs, heads, head_dim = out.shape
     # At batch 1 a head is cut into four, so that more multiprocessors share the little work.
     block_d = pow2(head_dim) if seqs * heads >= target.num_sms else min(pow2(head_dim), 32)
@@ -218,9 +225,10 @@ def _join(acc, stats, lengths, out, n_splits, config, target):
         "n_heads": heads,
         "HEAD_DIM": head_dim,
         "SPLIT_KV": config.meta["SPLIT_KV"],
+        "PDL": pdl,
     }
     join = Config({"BLOCK_S": pow2(n_splits), "BLOCK_D": block_d}, num_warps=4)
-    return Launch(join_splits_kernel, (seqs * heads, triton.cdiv(head_dim, block_d)), args, join)
+    return Launch(join_splits_kernel, (seqs * heads, triton.cdiv(head_dim, block_d)), args, join, pdl=pdl)
 
 
 def configs(inputs, target):
@@ -232,30 +240,35 @@ def configs(inputs, target):
             yield Config({"BLOCK_G": pow2(group), "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps=1)
         return
     block_g = max(pow2(group), 16)  # the smallest tile that a tensor core takes
-    # About two programs for each multiprocessor, and no split of less than a block.
-    wanted = max(triton.cdiv(2 * target.num_sms, max(q.shape[0] * k_cache.shape[1], 1)), 1)
-    for block_n, num_warps, stages in dict.fromkeys(_blocks(q, k_cache, target)):
+    pairs = max(q.shape[0] * k_cache.shape[1], 1)
+    choices = []
+    for (block_n, num_warps, stages), each in _blocks(q, k_cache, pairs, target):
         # Whole blocks to a split: the tokens of one that reached beyond it would be counted twice.
-        split, half = (triton.cdiv(triton.cdiv(capacity, wanted * n), block_n) * block_n for n in (1, 2))
-        for tokens in dict.fromkeys((split, half)):
-            yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": tokens}, num_warps, stages)
+        tokens = triton.cdiv(capacity, max(each * target.num_sms // pairs, 1))
+        choices.append((block_n, triton.cdiv(tokens, block_n) * block_n, num_warps, stages))
+    for block_n, split, num_warps, stages in dict.fromkeys(choices):
+        yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps, stages)
 
 
-def _blocks(q, k_cache, target):
-    """Blocks of keys whose pipeline fits into shared memory: (BLOCK_N, warps, stages)."""
-    busy = q.shape[0] * k_cache.shape[1] >= target.num_sms
-    wish = [(64, 2, 4), (32, 2, 5), (64, 4, 3), (128, 4, 2)] if busy else [(128, 4, 2), (64, 4, 3), (64, 2, 4)]
+def _blocks(q, k_cache, pairs, target):
+    """Blocks of keys whose pipeline fits into shared memory, (BLOCK_N, warps, stages), and programs for each SM."""
+    if pairs >= target.num_sms:
+        wish = [((32, 2, 5), 2), ((64, 2, 4), 2), ((64, 4, 3), 2), ((128, 4, 2), 2), ((64, 2, 4), 8)]
+    elif 2 * pairs >= target.num_sms:
+        wish = [((64, 2, 6), 2), ((64, 4, 6), 2), ((32, 2, 7), 2), ((128, 4, 2), 2), ((32, 2, 5), 3)]
+    else:
+        wish = [((64, 4, 3), 4), ((128, 4, 2), 2), ((64, 2, 4), 4), ((64, 4, 3), 2), ((64, 2, 4), 2)]
     if q.dtype == torch.float32:  # exact products keep a whole tile in registers
-        wish = [(32, num_warps, 2) for _, num_warps, _ in wish[:2]]
+        wish = [((32, num_warps, 2), each) for (_, num_warps, _), each in wish[:2]]
     row = 2 * max(pow2(k_cache.shape[3]), 16) * max(k_cache.element_size(), q.element_size())  # k and v
-    for block_n, num_warps, stages in wish:
+    for (block_n, num_warps, stages), each in wish:
         if target.kind == "hip":
             stages = min(stages, 2)
-        while stages > 1 and block_n * row * stages > 0.8 * target.shared_bytes:
+        while stages > 1 and block_n * row * stages > 0.9 * target.shared_bytes:
             stages -= 1
-        if block_n * row * stages <= 0.8 * target.shared_bytes:
-            yield block_n, num_warps, stages
-    yield 16, 2, 1
+        if block_n * row * stages <= 0.9 * target.shared_bytes:
+            yield (block_n, num_warps, stages), each
+    yield (16, 2, 1), 2
 
 
 def cost(inputs):

@@ -40,6 +40,7 @@ from kernels.spec import next_power_of_2 as pow2
 def write_rows(
     x_ptr, cache_ptr, scale_ptr, rows, cols, mask, page, place, heads,
     stride_p, stride_h, stride_s, stride_d, stride_sp, stride_sh, stride_ss, LARGEST: tl.constexpr,
+    PTX: tl.constexpr,
 ):  # fmt: skip
     """One tensor's tile [T, H, D] to (page, head, place), quantized where LARGEST is not 0."""
     x = tl.load(x_ptr + rows, mask=mask, other=0.0)
@@ -47,7 +48,7 @@ def write_rows(
     if LARGEST > 0:
         x = x.to(tl.float32)
         scale = scale_of(x, LARGEST, 2)  # [T, H, 1]
-        tl.store(out, to_code(x, scale, LARGEST, cache_ptr.dtype.element_ty), mask=mask)
+        tl.store(out, to_code(x, scale, LARGEST, cache_ptr.dtype.element_ty, PTX), mask=mask)
         live = mask & (cols == 0)
         at = scale_ptr + page * stride_sp + heads * stride_sh + place * stride_ss
         tl.store(at + cols * 0, tl.broadcast_to(scale, live.shape), mask=live)
@@ -61,7 +62,7 @@ def kv_cache_write_kernel(
     stride_kt, stride_kh, stride_kd, stride_vt, stride_vh, stride_vd,
     stride_kcp, stride_kch, stride_kcs, stride_kcd, stride_vcp, stride_vch, stride_vcs, stride_vcd,
     stride_sp, stride_sh, stride_ss, PAGE_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, LARGEST: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr,
+    PTX: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr,
 ):  # fmt: skip
     blocks = tl.cdiv(n_heads, BLOCK_H)
     tokens = (tl.program_id(0) // blocks).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)
@@ -75,11 +76,13 @@ def kv_cache_write_kernel(
     tokens = tokens[:, None, None]
     write_rows(
         k_ptr, k_cache_ptr, k_scale_ptr, tokens * stride_kt + heads * stride_kh + cols * stride_kd, cols, mask,
-        page, place, heads, stride_kcp, stride_kch, stride_kcs, stride_kcd, stride_sp, stride_sh, stride_ss, LARGEST,
+        page, place, heads, stride_kcp, stride_kch, stride_kcs, stride_kcd, stride_sp, stride_sh, stride_ss,
+        LARGEST, PTX,
     )  # fmt: skip
     write_rows(
         v_ptr, v_cache_ptr, v_scale_ptr, tokens * stride_vt + heads * stride_vh + cols * stride_vd, cols, mask,
-        page, place, heads, stride_vcp, stride_vch, stride_vcs, stride_vcd, stride_sp, stride_sh, stride_ss, LARGEST,
+        page, place, heads, stride_vcp, stride_vch, stride_vcs, stride_vcd, stride_sp, stride_sh, stride_ss,
+        LARGEST, PTX,
     )  # fmt: skip
 
 
@@ -198,6 +201,7 @@ def plan(inputs, config, target):
         "PAGE_SIZE": page_size,
         "HEAD_DIM": head_dim,
         "LARGEST": LARGEST.get(k_cache.dtype, 0),
+        "PTX": target.kind == "cuda",
         "BLOCK_D": pow2(head_dim),
     }
     empty = not (n_heads and head_dim and pages and page_size)

@@ -14,8 +14,8 @@ With PDL (programmatic dependent launch, Hopper and later) a program begins whil
 asks for its first weights at once and waits only before it reads x. That hides a launch, but only where no kernel
 right before has written the weight, which nothing here can know: so it is a config to choose, never the default.
 
-What to look at: bytes per second against the copy roof. With BLOCK_K as wide as K there is no loop at all, and every
-load of the program is in flight at once.
+What to look at: bytes per second against the copy roof. Up to eight blocks of K are taken without a loop, so that the
+loads of one are in flight while the last is multiplied.
 """
 
 from __future__ import annotations
@@ -40,9 +40,31 @@ from kernels.spec import next_power_of_2 as pow2
 
 
 @triton.jit
+def add_block(
+    acc, start, x_rows, weight_rows, row_mask, col_mask, k_size, stride_xk, stride_wk,
+    EVEN_K: tl.constexpr, DOT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """acc and the products of the BLOCK_K columns from `start` on."""
+    k = (start + tl.arange(0, BLOCK_K))[None, :]
+    inside = True if EVEN_K else k < k_size
+    # Each weight is read once: it should not push x out of the cache.
+    weight = tl.load(
+        weight_rows + k.to(tl.int64) * stride_wk, mask=col_mask & inside, other=0.0, eviction_policy="evict_first"
+    )  # fmt: skip
+    wait_for_last(PDL)  # x comes from the kernel before, the weight does not
+    x = tl.load(x_rows + k.to(tl.int64) * stride_xk, mask=row_mask & inside, other=0.0)
+    if BLOCK_M == 1:
+        return acc + x.to(tl.float32) * weight.to(tl.float32)  # [1, K] * [N, K]
+    elif DOT:
+        return tl.dot(x, tl.trans(weight), acc, input_precision="ieee")  # [M, K] @ [K, N]
+    else:
+        return acc + x.to(tl.float32)[:, None, :] * weight.to(tl.float32)[None, :, :]  # [M, N, K]
+
+
+@triton.jit
 def linear_kernel(
     x_ptr, weight_ptr, bias_ptr, out_ptr, n_rows, n_cols, k_size,
-    stride_xm, stride_xk, stride_wn, stride_wk, EVEN_K: tl.constexpr,
+    stride_xm, stride_xk, stride_wn, stride_wk, EVEN_K: tl.constexpr, UNROLLED: tl.constexpr,
     DOT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows by BLOCK_N outputs; the blocks of rows come first, so that they share the weight in L2."""
@@ -56,22 +78,19 @@ def linear_kernel(
     acc = tl.zeros(
         [BLOCK_M, BLOCK_N] if DOT else [BLOCK_N, BLOCK_K] if ONE else [BLOCK_M, BLOCK_N, BLOCK_K], tl.float32
     )
-    for start in range(0, k_size, BLOCK_K):
-        k = (start + tl.arange(0, BLOCK_K))[None, :]
-        inside = True if EVEN_K else k < k_size
-        # Each weight is read once: it should not push x out of the cache.
-        weight = tl.load(
-            weight_ptr + cols[:, None] * stride_wn + k.to(tl.int64) * stride_wk,
-            mask=col_mask & inside, other=0.0, eviction_policy="evict_first",
-        )  # fmt: skip
-        wait_for_last(PDL)  # x comes from the kernel before, the weight does not
-        x = tl.load(x_ptr + rows[:, None] * stride_xm + k.to(tl.int64) * stride_xk, mask=row_mask & inside, other=0.0)
-        if ONE:
-            acc += x.to(tl.float32) * weight.to(tl.float32)  # [1, K] * [N, K]
-        elif DOT:
-            acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")  # [M, K] @ [K, N]
-        else:
-            acc += x.to(tl.float32)[:, None, :] * weight.to(tl.float32)[None, :, :]  # [M, N, K]
+    x_rows, weight_rows = x_ptr + rows[:, None] * stride_xm, weight_ptr + cols[:, None] * stride_wn
+    if UNROLLED:  # so that weights of the next block are on their way while this one is multiplied
+        for block in tl.static_range(UNROLLED):
+            acc = add_block(
+                acc, block * BLOCK_K, x_rows, weight_rows, row_mask, col_mask, k_size, stride_xk, stride_wk,
+                EVEN_K, DOT, BLOCK_M, BLOCK_K, PDL,
+            )  # fmt: skip
+    else:
+        for start in range(0, k_size, BLOCK_K):
+            acc = add_block(
+                acc, start, x_rows, weight_rows, row_mask, col_mask, k_size, stride_xk, stride_wk,
+                EVEN_K, DOT, BLOCK_M, BLOCK_K, PDL,
+            )  # fmt: skip
     out = acc if DOT else tl.sum(acc, axis=1)[None, :] if ONE else tl.sum(acc, axis=2)  # [M, N]
     if bias_ptr is not None:
         out += tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]
@@ -140,6 +159,7 @@ def plan(inputs, config, target):
         "stride_wk": weight.stride(1),
         "DOT": _dot(config, target),
         "EVEN_K": k_size % config.meta["BLOCK_K"] == 0,
+        "UNROLLED": _unrolled(k_size, config, target),
         **({} if "PDL" in config.meta else {"PDL": 0}),
     }
     pdl = "PDL" in config.meta
@@ -147,6 +167,12 @@ def plan(inputs, config, target):
         raise InputError(f"PDL is for Hopper and later, and this is {target.arch}; choose a config without", "config")
     grid = (triton.cdiv(n_rows, config.meta["BLOCK_M"]) * triton.cdiv(n_cols, config.meta["BLOCK_N"]),)
     return Plan((Launch(linear_kernel, grid, args, config, pdl=pdl),), {"out": out})
+
+
+def _unrolled(k_size, config, target):
+    """How many blocks of K a GPU's program for one row takes without a loop; 0 where it loops."""
+    blocks = triton.cdiv(k_size, config.meta["BLOCK_K"])
+    return blocks if config.meta["BLOCK_M"] == 1 and target.kind != "cpu" and blocks <= 8 else 0
 
 
 def _dot(config, target):
@@ -185,8 +211,8 @@ def _cpu_configs(n_rows, k_size):
 
 def _one_row_configs(k_size, target):
     whole = min(pow2(k_size), 4096)
-    choices = [(4, 1024, 4), (2, whole, 4), (1, whole, 2), (1, whole, 4), (2, whole, 2), (1, whole, 1)]
-    choices += [(4, whole, 4), (4, whole, 8), (8, whole, 8), (4, 2048, 4), (8, 1024, 4), (16, 512, 4)]
+    choices = [(2, 2048, 4), (4, 2048, 8), (2, whole, 4), (4, 1024, 4), (8, 1024, 4), (1, whole, 4)]
+    choices += [(4, 2048, 4), (2, 1024, 2), (1, whole, 2), (1, whole, 1), (4, whole, 8), (16, 512, 4)]
     yield from _once((1, block_n, min(block_k, whole), warps) for block_n, block_k, warps in choices)
     if target.capability >= 90:  # never the default: see the module's docstring
         for block_n, block_k, num_warps in choices[:4]:
@@ -293,16 +319,16 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Sum started anew",
-            find="acc += x.to(tl.float32) * weight",
-            replace="acc = x.to(tl.float32) * weight",
+            find="return acc + x.to(tl.float32) * weight",
+            replace="return x.to(tl.float32) * weight",
             hint="What is left of the first block of K after the second?",
             symptom="only the last block of K is summed",
             dims={"m": 1, "n": 130, "k": 10_000},
         ),
         Bug(
             "Sum in low precision",
-            find="acc += x.to(tl.float32) * weight.to(tl.float32)",
-            replace="acc = (acc + x * weight).to(tl.float16).to(tl.float32)",
+            find="return acc + x.to(tl.float32) * weight.to(tl.float32)",
+            replace="return (acc + x * weight).to(tl.float16).to(tl.float32)",
             hint="In which dtype are the products added up?",
             symptom="small products are lost against a large sum",
             dims={"m": 1, "n": 130, "k": 30_000},

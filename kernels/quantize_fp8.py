@@ -22,7 +22,7 @@ from kernels.checks import FLOATS, InputError, need_dtype, need_min_rank, need_n
 from kernels.codes import LARGEST, code_reference, need_fp8, no_fp8, scale_reference
 from kernels.quantize_int8 import every_second_column, launch_rows, not_finite, one_zero_row
 from kernels.rows import row_configs
-from kernels.spec import Bug, Cost, Dim, Edge, KernelSpec, Output, Plan, nbytes
+from kernels.spec import Bug, Cost, Dim, Edge, KernelSpec, Output, Plan, nbytes, next_power_of_2
 
 FP8 = torch.float8_e4m3fn
 
@@ -77,11 +77,14 @@ def plan(inputs, config, target):
     q = torch.empty(x.shape, dtype=FP8, device=x.device)
     scale = torch.empty(shape, dtype=torch.float32, device=x.device)
     largest = 448.0
-    return Plan((launch_rows(_groups(inputs), q, scale, largest, config),), {"q": q, "scale": scale})
+    return Plan((launch_rows(_groups(inputs), q, scale, largest, config, target),), {"q": q, "scale": scale})
 
 
 def configs(inputs, target):
-    return row_configs(_groups(inputs), target, many=(1, 512, 16) if inputs.get("group_size") else (1, 1024, 16))
+    groups = _groups(inputs)
+    # Short groups share a program, as long as there are programs enough.
+    several = max(min(2048 // next_power_of_2(groups.shape[-1]), groups.shape[0] // (8 * target.num_sms)), 1)
+    return row_configs(groups, target, many=(several, 1024, 16))
 
 
 def cost(inputs):
@@ -160,8 +163,8 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Scale of the first group",
-            find="launch_rows(_groups(inputs), q, scale, largest, config)",
-            replace="launch_rows(_groups(inputs)[:1].expand_as(_groups(inputs)), q, scale, largest, config)",
+            find="launch_rows(_groups(inputs), q, scale, largest, config, target)",
+            replace="launch_rows(_groups(inputs)[:1].expand_as(_groups(inputs)), q, scale, largest, config, target)",
             hint="What does the second group look like after quantizing?",
             symptom="every group holds the first one's codes",
             dims=_SMALL,

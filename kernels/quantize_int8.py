@@ -26,7 +26,7 @@ from kernels.spec import Bug, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan,
 @triton.jit
 def quantize_rows_kernel(
     x_ptr, q_ptr, scale_ptr, stride_xm, stride_xn, n_rows, n_cols,
-    LARGEST: tl.constexpr, VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    LARGEST: tl.constexpr, PTX: tl.constexpr, VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows of up to BLOCK_N columns, kept in registers."""
     stride_xm, n_cols = aligned(stride_xm, VECTOR), aligned(n_cols, VECTOR)
@@ -34,7 +34,7 @@ def quantize_rows_kernel(
     cols = tl.arange(0, BLOCK_N)[None, :]
     mask = (rows < n_rows) & (cols < n_cols)
     x = tl.load(x_ptr + rows * stride_xm + cols.to(tl.int64) * stride_xn, mask=mask, other=0.0).to(tl.float32)
-    codes, scale = quantized(x, LARGEST, 1, q_ptr.dtype.element_ty)
+    codes, scale = quantized(x, LARGEST, 1, q_ptr.dtype.element_ty, PTX)
     tl.store(q_ptr + rows * n_cols + cols, codes, mask=mask)
     tl.store(scale_ptr + rows, scale, mask=rows < n_rows)
 
@@ -42,7 +42,7 @@ def quantize_rows_kernel(
 @triton.jit
 def quantize_wide_rows_kernel(
     x_ptr, q_ptr, scale_ptr, stride_xm, stride_xn, n_rows, n_cols,
-    LARGEST: tl.constexpr, VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    LARGEST: tl.constexpr, PTX: tl.constexpr, VECTOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A row wider than a block: once for its maximum, and again, from L2, for its codes. BLOCK_M is 1."""
     stride_xm, n_cols = aligned(stride_xm, VECTOR), aligned(n_cols, VECTOR)
@@ -57,7 +57,8 @@ def quantize_wide_rows_kernel(
     for start in range(0, n_cols, BLOCK_N):
         cols = (start + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
         x = tl.load(x_ptr + row * stride_xm + cols * stride_xn, mask=cols < n_cols, other=0.0).to(tl.float32)
-        tl.store(q_ptr + row * n_cols + cols, to_code(x, scale, LARGEST, q_ptr.dtype.element_ty), mask=cols < n_cols)
+        codes = to_code(x, scale, LARGEST, q_ptr.dtype.element_ty, PTX)
+        tl.store(q_ptr + row * n_cols + cols, codes, mask=cols < n_cols)
     tl.store(scale_ptr + row + tl.zeros([1, 1], tl.int32), scale)
 
 
@@ -94,10 +95,10 @@ def plan(inputs, config, target):
     x = inputs["x"]
     q = torch.empty(x.shape, dtype=torch.int8, device=x.device)
     scale = torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device)
-    return Plan((launch_rows(as_rows(x), q, scale, 127.0, config),), {"q": q, "scale": scale})
+    return Plan((launch_rows(as_rows(x), q, scale, 127.0, config, target),), {"q": q, "scale": scale})
 
 
-def launch_rows(x, q, scale, largest, config):
+def launch_rows(x, q, scale, largest, config, target):
     """The launch that quantizes rows [rows, n] to q's dtype, for every kernel that does."""
     n_rows, n_cols = x.shape
     wide = n_cols > config.meta["BLOCK_N"]
@@ -110,6 +111,7 @@ def launch_rows(x, q, scale, largest, config):
         "n_rows": n_rows,
         "n_cols": n_cols,
         "LARGEST": largest,
+        "PTX": target.kind == "cuda",
         "VECTOR": vector_width(n_cols, x.stride(0)) if n_cols else 1,
     }
     programs = n_rows if wide else triton.cdiv(n_rows, config.meta["BLOCK_M"])

@@ -240,8 +240,10 @@ def configs(inputs, target):
     if target.kind == "cpu":
         default, others = (4, 1), ((8, 1), (16, 1))
     else:
-        # One row must be spread over the whole GPU; many rows fill it anyway.
-        default = (2, 4) if rows * vocab >= 2**21 else (1, 2)
+        # One row must be spread over the whole GPU; many rows fill it anyway, and then maxima take more warps.
+        _, grouped, _ = _which(inputs)
+        many = (2, 8) if grouped else (4, 4)
+        default = many if rows * vocab >= 2**21 else (1, 2)
         others = (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 8)
     for thousands, num_warps in dict.fromkeys((default, *others)):
         yield Config({"THOUSANDS": thousands}, num_warps)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from kernels.dependent import let_next_begin, wait_for_last
-from kernels.noise import exponential_of, four_exponentials
+from kernels.noise import exponential_of, four_exponentials, power_of_two
 
 
 @triton.jit
@@ -41,22 +41,20 @@ def factor_of(temperature):
 
 @triton.jit
 def load_logits(ptr, token, stride, mask):
-    """Logits in float32; NaN and what is beyond the vocabulary as -inf; -0.0 as 0.0, so that they tie."""
+    """Logits in float32, infinity as the largest number; NaN and what is beyond the vocabulary as -inf."""
     x = tl.load(ptr + token.to(tl.int64) * stride, mask=mask, other=float("-inf")).to(tl.float32)
-    return tl.where(x == x, x, float("-inf")) + 0.0
+    return tl.minimum(tl.maximum(x, float("-inf")), 3.4028234663852886e38)  # of NaN and -inf the maximum is -inf
 
 
 @triton.jit
-def handicap(x, top, factor):
-    """1 for the best token, an infinite logit too; infinite for a masked one, also where all are."""
-    top = tl.maximum(top, -3e38)
-    return tl.where(x == top, 1.0, tl.exp2((top - x) * factor))
+def handicap(x, top, factor, PTX: tl.constexpr):
+    """1 for the best token; infinite for a masked one, also where all are."""
+    return power_of_two((tl.maximum(top, -3e38) - x) * factor, PTX)
 
 
 @triton.jit
 def weight(x, top, factor):
-    top = tl.maximum(top, -3e38)
-    return tl.where(x == top, 1.0, tl.exp2((x - top) * factor))
+    return tl.exp2((x - tl.maximum(top, -3e38)) * factor)
 
 
 @triton.jit
@@ -67,7 +65,7 @@ def join_parts(part_max_ptr, part_time_ptr, part_token_ptr, row, n_blocks, facto
     tops = tl.load(part_max_ptr + at, mask=part < n_blocks, other=float("-inf"), cache_modifier=".cg")
     top = tl.max(tops)
     time = tl.load(part_time_ptr + at, mask=part < n_blocks, other=float("inf"), cache_modifier=".cg")
-    time = time * tl.where(tops == top, 1.0, tl.exp2((top - tops) * factor))
+    time = time * handicap(tops, top, factor, False)
     token = tl.load(part_token_ptr + at, mask=part < n_blocks, other=0x7FFFFFFF, cache_modifier=".cg")
     return top, tl.min(tl.where(time == tl.min(time), token, 0x7FFFFFFF))
 
@@ -93,23 +91,23 @@ def race_kernel(
         if listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
             return
     factor = factor_of(temperature)
-    thousand = block * THOUSANDS + tl.arange(0, THOUSANDS)[:, None]
-    lane = tl.arange(0, 256)[None, :]
-    first = thousand * 1024 + lane  # [THOUSANDS, 256]; each lane has four tokens, 256 apart
+    counter = block * THOUSANDS * 256 + tl.arange(0, THOUSANDS * 256)
+    # Each lane has four tokens, 256 apart. Read one by one, as the noise is made: with vectors of neighbours the noise
+    # would change its layout, through shared memory.
+    first = tl.max_contiguous(counter // 256 * 1024 + counter % 256, 1)
     logits_ptr += row * stride_lm
-    a = load_logits(logits_ptr, first, stride_lv, first < vocab)
-    b = load_logits(logits_ptr, first + 256, stride_lv, first + 256 < vocab)
-    c = load_logits(logits_ptr, first + 512, stride_lv, first + 512 < vocab)
-    d = load_logits(logits_ptr, first + 768, stride_lv, first + 768 < vocab)
+    at = first.to(tl.int64)  # one address for four loads
+    a = load_logits(logits_ptr, at, stride_lv, first < vocab)
+    b = load_logits(logits_ptr, at + 256, stride_lv, first + 256 < vocab)
+    c = load_logits(logits_ptr, at + 512, stride_lv, first + 512 < vocab)
+    d = load_logits(logits_ptr, at + 768, stride_lv, first + 768 < vocab)
     top = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)))
     if temperature > 0:
         # With a number as seed the rows must differ; with a tensor a row is itself wherever it stands.
         who = tl.program_id(0) // n_blocks if seed_ptr is None else tl.program_id(0) * 0
-        noise = four_exponentials(
-            option(seed_ptr, seed, row), thousand * 256 + lane, who, option(step_ptr, step, row), PTX
-        )
-        a, b = handicap(a, top, factor) * noise[0], handicap(b, top, factor) * noise[1]
-        c, d = handicap(c, top, factor) * noise[2], handicap(d, top, factor) * noise[3]
+        noise = four_exponentials(option(seed_ptr, seed, row), counter, who, option(step_ptr, step, row), PTX)
+        a, b = handicap(a, top, factor, PTX) * noise[0], handicap(b, top, factor, PTX) * noise[1]
+        c, d = handicap(c, top, factor, PTX) * noise[2], handicap(d, top, factor, PTX) * noise[3]
     else:  # the first of the largest, exactly
         a, b = tl.where(a == top, 1.0, float("inf")), tl.where(b == top, 1.0, float("inf"))
         c, d = tl.where(c == top, 1.0, float("inf")), tl.where(d == top, 1.0, float("inf"))
@@ -244,7 +242,7 @@ def draw_from_list(list_ptr, tokens, top, k, p, factor, seed, who, step, PTX: tl
     inside = live & (rank < k)
     total = tl.sum(tl.where(inside, heavy, 0))
     kept = inside & ((rank == 0) | (before.to(tl.float32) < p * total.to(tl.float32)))
-    time = tl.where(kept, handicap(x, top, factor) * exponential_of(seed, token, who, step, PTX), float("inf"))
+    time = tl.where(kept, handicap(x, top, factor, PTX) * exponential_of(seed, token, who, step, PTX), float("inf"))
     winner = tl.min(tl.where(time == tl.min(time), token, 0x7FFFFFFF))
     return tl.where(tokens > 0, winner, 0)
 
@@ -274,7 +272,7 @@ def race_above(logits_ptr, stride_lv, vocab, x, token, top, factor, seed, who, s
         y = load_logits(logits_ptr, other, stride_lv, other < vocab)
         above = (y > x) | ((y == x) & (other < token))
         if tl.max(above.to(tl.int32)) > 0:
-            time = handicap(y, top, factor) * exponential_of(seed, other, who, step, PTX)
+            time = handicap(y, top, factor, PTX) * exponential_of(seed, other, who, step, PTX)
             time = tl.where(above, time, float("inf"))
             first = tl.min(time)
             if first < least:
@@ -293,7 +291,8 @@ def mass_of_best(logits_ptr, stride_lv, vocab, k, top, factor, BLOCK: tl.constex
         count = tl.zeros([BLOCK], tl.int32)
         for start in range(0, vocab, BLOCK):
             other = start + tl.arange(0, BLOCK)
-            bits = load_logits(logits_ptr, other, stride_lv, other < vocab).to(tl.int32, bitcast=True)
+            x = load_logits(logits_ptr, other, stride_lv, other < vocab) + 0.0  # -0.0 and 0.0 tie
+            bits = x.to(tl.int32, bitcast=True)
             count += ((bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64) >= middle).to(tl.int32)
         enough = tl.sum(count) >= k
         low = tl.where(enough, middle, low)

@@ -11,6 +11,7 @@ cuBLAS for products. A shape that --out holds already is left out, so the same c
 from __future__ import annotations
 
 import argparse
+import datetime
 import itertools
 import json
 import math
@@ -28,6 +29,7 @@ import triton.language as tl
 
 import kernels
 from kernels.spec import KernelSpec, Plan, Target
+from playground.engine import fingerprint
 
 NORMS = ((16_384, 4096), (8192, 8192), (64, 4096), (1, 4096))
 SHAPES: dict[str, list[tuple[dict[str, int], str]]] = {
@@ -120,6 +122,17 @@ def copy_gbps() -> float:
         grid = (triton.cdiv(x.numel(), block),)
         calls.append(lambda g=grid, b=block, w=num_warps: copy_kernel[g](x, y, x.numel(), b, num_warps=w))
     return max(4 * x.numel() / replay_us([call]) / 1e3 for call in calls)
+
+
+def surroundings(copy: float) -> dict[str, Any]:
+    """What every line of a recording says of the run."""
+    return {
+        "device": torch.cuda.get_device_name(),
+        "copy_gbps": copy,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
 
 
 class Bench:
@@ -273,6 +286,8 @@ def _one(spec: KernelSpec, dims: dict[str, int], dtype: str, copy: float, given:
             "us": us,
             "share": share,
             "error": error,
+            "source_hash": fingerprint.current_hash(spec.name),
+            **surroundings(copy),
         }
         out.write(json.dumps(row) + "\n")
     out.flush()
