@@ -158,6 +158,21 @@ def test_the_bench_is_even_and_whole_and_run_stands_beside_the_config(page, base
         assert abs(run["y"] - config["y"]) < 1 or (width < 400 and run["width"] == config["width"]), width
 
 
+def test_a_sweep_is_drawn_beside_the_recorded_one_and_not_over_it(page, base):
+    show(page, base, "right")
+    page.click("#sweep-start")
+    page.wait_for_selector("#sweep .half:first-child .main-svg")
+    page.wait_for_selector("#sweep-start:not([disabled])")
+    none(page, lambda: page.evaluate(CUT))
+    here, there = (half.bounding_box() for half in page.locator("#sweep .half").all())
+    assert here["y"] == there["y"] and abs(here["width"] - there["width"]) < 2
+    page.click("table.runs input")
+    ground = "getComputedStyle({}).backgroundColor"
+    page.locator("table.runs input:checked").wait_for()
+    box, run = (page.evaluate(ground.format(f"document.querySelector({s!r})")) for s in ("table.runs input", "#run"))
+    assert box == run  # a tick is white: it needs its ground
+
+
 def test_every_axis_with_numbers_has_a_unit(page, base):
     show(page, base, "right")
     titles = page.locator(".js-plotly-plot .xtitle, .js-plotly-plot .ytitle").all_text_contents()
