@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -16,20 +17,17 @@ WORDS = 8
 
 def tensors_of(names, bound) -> list[tuple[str, Any]]:
     """Every tensor among the arguments, by name, in the order of the kernel's pointers."""
-    found = []
+    return [found for name, value in zip(names, bound, strict=True) for found in _tensors_in(name, value)]
 
-    def visit(name: str, value) -> None:
-        if isinstance(value, TensorDescriptor):
-            found.append((name, value.base))
-        elif isinstance(value, tuple | list):
-            for i, v in enumerate(value):
-                visit(f"{name}[{i}]", v)
-        elif hasattr(value, "data_ptr"):
-            found.append((name, value))
 
-    for name, value in zip(names, bound, strict=True):
-        visit(name, value)
-    return found
+def _tensors_in(name: str, value) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, TensorDescriptor):
+        yield name, value.base
+    elif isinstance(value, tuple | list):
+        for i, v in enumerate(value):
+            yield from _tensors_in(f"{name}[{i}]", v)
+    elif hasattr(value, "data_ptr"):
+        yield name, value
 
 
 def reach_in_bytes(tensor) -> int:

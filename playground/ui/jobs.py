@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
 
 
 class Jobs:
@@ -70,6 +74,17 @@ class Jobs:
         """Whether this job is still the visit's own, so that it may draw."""
         with self._lock:
             return self._running.get(session) is event
+
+    def newest(self, session: str, event: threading.Event, drawings: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        """What a job draws, and the job's end. Nothing is drawn over a newer job of the visit.
+
+        Gradio sends what came last once more at the end, so a job whose place is taken ends with a drawing of nothing.
+        """
+        try:
+            for drawn in drawings:
+                yield drawn if self.owns(session, event) else [gr.skip()] * len(drawn)
+        finally:
+            self.end(session, event)
 
     def end(self, session: str, event: threading.Event) -> None:
         with self._lock:

@@ -4,8 +4,12 @@ import threading
 
 import gradio as gr
 
+from playground.engine.messages import EngineError, Failure, Progress
 from playground.settings import Settings
 from playground.ui.context import Context
+from playground.ui.tabs.autotune import moves
+from playground.ui.tabs.autotune import tab as tune
+from playground.ui.tabs.autotune.winner_map import NONE
 from playground.ui.tabs.run import sweep_sheet, tab
 from playground.ui.tabs.run.visit import Visit
 from tests.ui.fake_engine import FakeEngine
@@ -13,8 +17,19 @@ from tests.ui.fake_engine import FakeEngine
 VALUES = ("softmax", 7, 77, "float32", "auto", "none", [], 0)
 
 
+class Engine(FakeEngine):
+    """Its sweeps go on until they are stopped, and say once more how far they are as they stop."""
+
+    def sweep(self, request, cancel):
+        while True:
+            yield Progress(what="Sweeping")
+            if cancel.is_set():
+                yield Progress(what="Sweeping")
+                raise EngineError(Failure(kind="cancelled", message="stopped"))
+
+
 def context():
-    return Context(FakeEngine(pause=threading.Event()), Settings())
+    return Context(Engine(pause=threading.Event()), Settings())
 
 
 def ends(stream):
@@ -52,3 +67,19 @@ def test_a_run_stops_a_sweep_and_keeps_run_and_stop_for_itself():
     assert "Stopped after" in head and start["interactive"] and buttons == [gr.skip(), gr.skip()]
     where.engine.pause.set()
     assert ends(run)[-6:-4] == [gr.update(visible=True), gr.update(visible="hidden")]  # Run and Stop
+
+
+def test_sweeps_over_configs_and_over_shapes_take_each_others_place_and_leave_nothing_working():
+    where = context()
+    configs = tune._run(where, "me", "sm_90", "", VALUES)
+    next(configs), next(configs)
+    shapes = moves.sweep_shapes(where, "me", "rows", NONE, VALUES)
+    next(shapes)
+    begins_again = [gr.update(visible=True), gr.update(visible=False)]  # its button, and its Stop
+    assert ends(configs)[-2:] == begins_again
+    configs = tune._run(where, "me", "sm_90", "", VALUES)
+    next(configs)
+    assert ends(shapes)[-2:] == begins_again
+    newer = tune._run(where, "me", "sm_90", "", VALUES)
+    next(newer)
+    assert all(drawn == gr.skip() for drawn in ends(configs))

@@ -15,7 +15,7 @@ from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import FAST, Bench
-from playground.ui.context import LONG, Context
+from playground.ui.context import AGAIN, Context
 from playground.ui.tabs.autotune import winner_map
 from playground.ui.tabs.autotune.winner_map import NONE, Map
 
@@ -23,11 +23,6 @@ EMPTY = (
     '<p class="quiet">Not swept over shapes yet. Choose one dim or two, then Sweep over shapes: every config is '
     "judged and timed at each shape, and the map shows which one wins where.</p>"
 )
-
-
-def session_of(request: gr.Request) -> str:
-    """The visit's one sweep, over configs or over shapes: either takes the other's place."""
-    return f"tune {request.session_hash or ''}"
 
 
 def build(context: Context, bench: Bench) -> None:
@@ -43,13 +38,13 @@ def build(context: Context, bench: Bench) -> None:
         drawn = live.html(EMPTY, elem_id="tune-moves")
 
     def moving(request: gr.Request, x: str, y: str, *values: Any) -> Iterator[list[Any]]:
-        yield from sweep_shapes(context, session_of(request), x, y, values)
+        yield from sweep_shapes(context, request.session_hash or "", x, y, values)
 
     def stopped(request: gr.Request) -> None:
-        context.jobs.stop(session_of(request))
+        context.jobs.stop(f"shapes {request.session_hash or ''}")
 
     bench.kernel.change(_axes, bench.kernel, [across, down], **FAST)
-    over.click(moving, [across, down, *bench.inputs], [drawn, over, stop], **LONG)
+    over.click(moving, [across, down, *bench.inputs], [drawn, over, stop], **AGAIN)
     stop.click(stopped, None, None, **FAST)
 
 
@@ -61,11 +56,21 @@ def _axes(kernel: str) -> list[Any]:
 def sweep_shapes(
     context: Context, session: str, across: str, down: str, values: tuple[Any, ...]
 ) -> Iterator[list[Any]]:
-    """(picture, button, stop button) after each shape; what was found stays when it is stopped or fails."""
-    cancel = context.jobs.start(session)
+    """(picture, button, stop button) after each shape. A sweep over configs takes its place, as it does that one's."""
+    cancel = context.jobs.start(f"shapes {session}")
+    yield from context.jobs.newest(
+        f"shapes {session}", cancel, _swept_shapes(context, session, cancel, across, down, values)
+    )
+
+
+def _swept_shapes(
+    context: Context, session: str, cancel: threading.Event, across: str, down: str, values: tuple[Any, ...]
+) -> Iterator[list[Any]]:
+    """What was found stays when it is stopped or fails."""
     picture, done = "", 0
     try:
         asked = form.read(context, *values).model_copy(update={"edge": None, "bug": None, "config": None})
+        context.jobs.stop(f"tune {session}")
         yield _shows(panels.working(Progress(what="Starting the worker")), True)
         found = winner_map.empty(get(asked.kernel), asked, context.host(), across, down)
         for done, (x, y) in enumerate(found.shapes):
@@ -81,8 +86,6 @@ def sweep_shapes(
         yield _shows(picture + (note if stopped else panels.failed(str(error), nothing_ran=False)), False)
     except InputError as error:
         yield _shows(panels.failed(str(error)), False)
-    finally:
-        context.jobs.end(session, cancel)
 
 
 def _swept(context: Context, asked: Request, found: Map, x: int, y: int, cancel: threading.Event) -> SweepResult | str:

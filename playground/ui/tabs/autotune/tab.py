@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,11 @@ from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import FAST, Bench
-from playground.ui.context import LONG, Context
+from playground.ui.context import AGAIN, Context
 from playground.ui.tabs import Loaded, Tab
 from playground.ui.tabs.autotune import charts as tune_charts
 from playground.ui.tabs.autotune import moves, winners
 from playground.ui.tabs.autotune import view as show
-from playground.ui.tabs.autotune.moves import session_of
 from playground.ui.tabs.code.tab import GPUS
 
 MOST = 64  # configs of a person's own ranges
@@ -106,16 +106,16 @@ def build(context: Context, bench: Bench) -> Loaded:
 
 def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ranges: gr.Textbox) -> None:
     def run(request: gr.Request, arch: str, text: str, *values: Any) -> Iterator[list[Any]]:
-        yield from _run(context, session_of(request), arch, text, values)
+        yield from _run(context, request.session_hash or "", arch, text, values)
 
     def stop(request: gr.Request) -> None:
-        context.jobs.stop(session_of(request))
+        context.jobs.stop(f"tune {request.session_hash or ''}")
 
     def redraw(result: SweepResult | None, measure: str, across: str, down: str) -> list[Any]:
         return ["", "", None, "", None] if result is None else _pictures(result, measure, across, down)
 
-    parts.start.click(run, [target, ranges, *bench.inputs], parts.outputs, **LONG)
-    ranges.submit(run, [target, ranges, *bench.inputs], parts.outputs, **LONG)
+    parts.start.click(run, [target, ranges, *bench.inputs], parts.outputs, **AGAIN)
+    ranges.submit(run, [target, ranges, *bench.inputs], parts.outputs, **AGAIN)
     parts.stop.click(stop, None, None, **FAST)
     choices = [parts.state, parts.measure, parts.across, parts.down]
     pictures = [parts.grid, parts.lines_head, parts.lines, parts.spread_head, parts.spread]
@@ -141,16 +141,22 @@ def _file(result: SweepResult, kind: str, text: str) -> dict[str, str]:
 
 
 def _run(context: Context, session: str, arch: str, text: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
-    """One sweep, drawn as it grows; what was found stays when it is stopped or fails."""
-    cancel = context.jobs.start(session)
+    """One sweep, drawn as it grows. A sweep over shapes takes its place, as it does that one's."""
+    cancel = context.jobs.start(f"tune {session}")
+    yield from context.jobs.newest(f"tune {session}", cancel, _grown(context, session, cancel, arch, text, values))
+
+
+def _grown(
+    context: Context, session: str, cancel: threading.Event, arch: str, text: str, values: tuple[Any, ...]
+) -> Iterator[list[Any]]:
+    """What was found stays when it is stopped or fails."""
     last: SweepResult | None = None
     try:
         request = _asked(context, arch, text, values)
+        context.jobs.stop(f"shapes {session}")
         yield _waiting(panels.busy(Progress(what="Starting the worker")), None)
         context.host()
         for item in context.engine.sweep(request, cancel):
-            if not context.jobs.owns(session, cancel):
-                return
             if isinstance(item, Progress):
                 yield _waiting(panels.busy(item), last)
             else:
@@ -162,8 +168,6 @@ def _run(context: Context, session: str, arch: str, text: str, values: tuple[Any
         ended = error.failure.kind == "cancelled" and last is not None
         said = show.banner(last) if ended and last else panels.failed(error.failure.message, nothing_ran=False)
         yield _stopped(said, last)
-    finally:
-        context.jobs.end(session, cancel)
 
 
 def _asked(context: Context, arch: str, text: str, values: tuple[Any, ...]) -> SweepRequest:

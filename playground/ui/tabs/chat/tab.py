@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,25 +243,23 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
 def _stream(context: Context, key: str, asked: Asked | None, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
     """Draw an answer as it comes, as long as nothing else has taken its place. Nothing asked: nothing happens."""
     cancel = context.jobs.claim(key, asked.ticket) if asked else None
-    if asked is None or cancel is None:
+    if asked and cancel:
+        yield from context.jobs.newest(key, cancel, _drawn(context, key, cancel, asked.talk, steps, wishes))
+
+
+def _drawn(
+    context: Context, key: str, cancel: threading.Event, talk: Talk, steps: Steps, wishes: Wishes
+) -> Iterator[list[Any]]:
+    charts = _charted(steps)
+    if not talk or talk[-1]["role"] != "user":
         return
-    charts, talk = _charted(steps), asked.talk
-    try:
-        if not talk or talk[-1]["role"] != "user":
-            return
-        for drawn in chat_talk.answer(context.chats, talk, wishes, key, cancel, context.known_host):
-            if drawn.came and drawn.seen and drawn.seen.result:
-                prompt = drawn.seen.result.prompt_tokens
-                steps = chat_charts.kept(steps, wishes.backend, wishes.cache, prompt, list(drawn.came))
-                charts = _charted(steps)
-            panel = [chat_panel.head(drawn.seen, drawn.busy), chat_panel.live(drawn.seen)]
-            now = [drawn.talk, drawn.note, *panel, drawn.tokens, drawn.ended, steps, *charts]
-            if not context.jobs.owns(key, cancel):
-                yield [gr.skip()] * len(now)  # else Gradio would send what came last once more, over the newer question
-                return
-            yield now
-    finally:
-        context.jobs.end(key, cancel)
+    for drawn in chat_talk.answer(context.chats, talk, wishes, key, cancel, context.known_host):
+        if drawn.came and drawn.seen and drawn.seen.result:
+            prompt = drawn.seen.result.prompt_tokens
+            steps = chat_charts.kept(steps, wishes.backend, wishes.cache, prompt, list(drawn.came))
+            charts = _charted(steps)
+        panel = [chat_panel.head(drawn.seen, drawn.busy), chat_panel.live(drawn.seen)]
+        yield [drawn.talk, drawn.note, *panel, drawn.tokens, drawn.ended, steps, *charts]
 
 
 def _charted(steps: Steps) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -89,10 +90,11 @@ def _recorded_head(found: list[BenchResult], dim: str) -> str:
 def _run(context: Context, session: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """One sweep. A run takes its place; it then draws what it has, and leaves Run and Stop to that."""
     cancel = context.jobs.start(f"sizes {session}")
+    yield from context.jobs.newest(f"sizes {session}", cancel, _drawn(context, session, cancel, values))
 
+
+def _drawn(context: Context, session: str, cancel: threading.Event, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     def shows(head: str, chart: str | None, working: bool) -> list[Any]:
-        if not context.jobs.owns(f"sizes {session}", cancel):
-            return [gr.skip()] * 5
         running = context.jobs.running(f"run {session}") and not working
         buttons = [gr.skip(), gr.skip()] if running else [live.shown(not working), live.shown(working)]
         return [head, chart, gr.update(interactive=not working), *buttons]
@@ -112,8 +114,6 @@ def _run(context: Context, session: str, values: tuple[Any, ...]) -> Iterator[li
         yield shows(panels.failed(str(error)), None, False)
     except EngineError as error:
         yield shows(panels.failed(error.failure.message), None, False)
-    finally:
-        context.jobs.end(f"sizes {session}", cancel)
 
 
 def _head(now: Sweep, dim: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,14 +93,17 @@ def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visi
 
 def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """One press of Run. Whatever happens, it ends with Run to press again; unless a newer press has its place."""
-    host = context.known_host
-    rough = form.lenient(context, *values)
     cancel = context.jobs.start(f"run {session}")
+    yield from context.jobs.newest(f"run {session}", cancel, _drawn(context, session, cancel, visit, values))
+
+
+def _drawn(
+    context: Context, session: str, cancel: threading.Event, visit: Visit, values: tuple[Any, ...]
+) -> Iterator[list[Any]]:
+    host = context.known_host
 
     def shows(answer: Answer, now: Visit) -> list[Any]:
-        drawn = [*draw(answer, host, context.jobs.running(f"sizes {session}")), *visit_sheet.shows(now)]
-        # Nothing over what a newer press has drawn: Gradio sends what came last once more at the end.
-        return drawn if context.jobs.owns(f"run {session}", cancel) else [gr.skip()] * len(drawn)
+        return [*draw(answer, host, context.jobs.running(f"sizes {session}")), *visit_sheet.shows(now)]
 
     try:
         asked = form.read(context, *values)
@@ -118,11 +122,9 @@ def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) 
             yield shows(new, visit)
     except InputError as error:
         failure = Failure(kind="input", message=str(error), argument=error.argument)
-        yield shows(Answer(rough, failure=failure), visit)
+        yield shows(Answer(form.lenient(context, *values), failure=failure), visit)
     except EngineError as error:
         yield shows(Answer(asked, failure=error.failure), visit)
-    finally:
-        context.jobs.end(f"run {session}", cancel)
 
 
 def _only_counted(old: Answer, new: Answer) -> bool:
