@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -40,6 +41,20 @@ def test_a_right_kernel_passes_and_says_how_it_was_obtained():
     assert result.choice.seed == 3 and result.choice.dims == {"rows": 9, "n": 300}
     assert result.choice.config_origin == "spec" and result.choice.config.meta["BLOCK_N"] == 512
     assert RunResult.model_validate_json(result.model_dump_json()) == result
+
+
+def test_a_run_leaves_no_tensor_to_the_collector():
+    """The collector comes by seldom: gigabytes of large shapes would lie about meanwhile."""
+    run("add_rms_norm", dims={"rows": 9, "n": 300})
+    gc.collect()
+    gc.disable()
+    try:
+        before = {id(o) for o in gc.get_objects() if type(o) is torch.Tensor}
+        run("add_rms_norm", dims={"rows": 9, "n": 300})
+        left = [o for o in gc.get_objects() if type(o) is torch.Tensor and o.numel() == 9 * 300]
+        assert [o.shape for o in left if id(o) not in before] == []
+    finally:
+        gc.enable()
 
 
 def test_compiling_is_counted_where_it_happens():
