@@ -2,7 +2,8 @@
 
 Gradio describes the whole page anew for each visit, half a megabyte, and keeps that until state_session_capacity visits
 are there, closed ones included. Here the closed ones are forgotten but for the last few, whose pages may come back: a
-laptop that slept, a connection that broke.
+laptop that slept, a connection that broke. To Gradio each call of a program is a visit as well, which is over with its
+answer: 200 of them would push out every open page.
 """
 
 from __future__ import annotations

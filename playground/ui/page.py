@@ -46,10 +46,13 @@ def build(context: Context) -> gr.Blocks:
             parts = [value for fill in fills for value in fill(link.request, link.problem)]
             return [*form.fill(context, link.request), *parts]
 
+        def over(session: str) -> None:
+            closed.add(demo.state_holder, session)
+
         def left(request: gr.Request) -> None:
             """The browser has gone: what it waited for need not be finished."""
             context.jobs.stop_visit(request.session_hash or "")
-            closed.add(demo.state_holder, request.session_hash or "")
+            over(request.session_hash or "")
 
         filled = demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
         filled.then(None, js="() => tp.opened()", api_visibility="private")
@@ -57,7 +60,7 @@ def build(context: Context) -> gr.Blocks:
             filled.then(loaded.later, bench.inputs, loaded.later_outputs, **LONG)
         demo.load(lambda: _header(context), None, top, **LONG)
         demo.unload(left)
-        endpoints.add(context)
+        endpoints.add(context, over)
     return demo
 
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import datetime
+import json
 import socket
 import time
+import urllib.request
 
 import pytest
 from gradio.state_holder import StateHolder
@@ -70,3 +72,16 @@ def test_a_browser_that_goes_is_noticed(served):
     while len(demo.state_holder.session_data) > KEPT and datetime.datetime.now() < until:
         time.sleep(0.1)
     assert len(demo.state_holder.session_data) == KEPT
+
+
+def test_calls_of_programs_push_out_no_open_page(served):
+    demo, port = served
+    demo.state_holder["page"]
+    url = f"http://127.0.0.1:{port}/gradio_api/call/list_kernels"
+    for _ in range(KEPT + 5):
+        asked = urllib.request.Request(url, b'{"data": []}', {"content-type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            event = json.load(answer)["event_id"]
+        with urllib.request.urlopen(f"{url}/{event}", timeout=20) as answer:
+            assert b"add_rms_norm" in answer.read()
+    assert "page" in demo.state_holder and len(demo.state_holder.session_data) <= KEPT + 1

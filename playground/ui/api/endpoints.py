@@ -4,11 +4,13 @@ They answer with compact dicts; a request that ends without a result answers wit
 """
 
 # No postponed annotations here: Gradio reads the types of these functions for its schemas.
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 
 from kernels import InputError
 from playground.engine.messages import (
@@ -121,12 +123,26 @@ class Endpoints:
         return _answer(self.context, TraceRequest, kernel, dims, dtype, 0, config, edge, bug)
 
 
-def add(context: Context) -> None:
-    """Register the endpoints in the Blocks that is being built."""
+def add(context: Context, over: Callable[[str], None] = lambda session: None) -> None:
+    """Register the endpoints in the Blocks that is being built. over: told the session of each call as it ends."""
     own = Endpoints(context)
-    more = (*code.endpoints(context, _request, _guarded), *chat.endpoints(context, _guarded))
-    for function in (own.list_kernels, own.run_kernel, own.bench_kernel, own.trace_kernel, *more):
-        gr.api(function, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
+    functions: list[Callable[..., Any]] = [own.list_kernels, own.run_kernel, own.bench_kernel, own.trace_kernel]
+    functions += [*code.endpoints(context, _request, _guarded), *chat.endpoints(context, _guarded)]
+    for function in functions:
+        told = _telling(function, over)
+        gr.api(told, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
+
+
+def _telling(function: Callable[..., Any], over: Callable[[str], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            request = LocalContext.request.get(None)
+            over(request.session_hash if request and request.session_hash else "")
+
+    return told
 
 
 def _answer(
