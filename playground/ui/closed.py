@@ -3,7 +3,7 @@
 Gradio describes the whole page anew for each visit, half a megabyte, and keeps that until state_session_capacity visits
 are there, closed ones included. Here the closed ones are forgotten but for the last few, whose pages may come back: a
 laptop that slept, a connection that broke. To Gradio each call of a program is a visit as well, which is over with its
-answer: 200 of them would push out every open page.
+answer: 200 of them would push out every open page. They are counted apart, so that they push out no closed page either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BACK = datetime.timedelta(seconds=10)
 
 
 class Closed:
-    """The closed visits of one page, the longest gone first. Safe to call from any thread."""
+    """The closed visits of one kind, the longest gone first. Safe to call from any thread."""
 
     def __init__(self, most: int = KEPT) -> None:
         self._most = most

@@ -22,7 +22,7 @@ FIRST = "add_rms_norm"  # the kernel of a first visit
 def build(context: Context) -> gr.Blocks:
     """The page as Gradio Blocks; document.py completes its HTML."""
     start = first_choice(get(FIRST if FIRST in context.specs else next(iter(context.specs))))
-    closed = Closed()
+    closed, calls = Closed(), Closed()
     with gr.Blocks(
         title="Triton Playground", fill_width=True, analytics_enabled=False, delete_cache=(3600, 3600)
     ) as demo:
@@ -46,13 +46,13 @@ def build(context: Context) -> gr.Blocks:
             parts = [value for fill in fills for value in fill(link.request, link.problem)]
             return [*form.fill(context, link.request), *parts]
 
-        def over(session: str) -> None:
-            closed.add(demo.state_holder, session)
+        def called(session: str) -> None:
+            calls.add(demo.state_holder, session)
 
         def left(request: gr.Request) -> None:
             """The browser has gone: what it waited for need not be finished."""
             context.jobs.stop_visit(request.session_hash or "")
-            over(request.session_hash or "")
+            closed.add(demo.state_holder, request.session_hash or "")
 
         filled = demo.load(opened, None, outputs, queue=False, js="() => { tp.start(); return []; }", **PRIVATE)
         filled.then(None, js="() => tp.opened()", api_visibility="private")
@@ -60,7 +60,7 @@ def build(context: Context) -> gr.Blocks:
             filled.then(loaded.later, bench.inputs, loaded.later_outputs, **LONG)
         demo.load(lambda: _header(context), None, top, **LONG)
         demo.unload(left)
-        endpoints.add(context, over)
+        endpoints.add(context, called)
     return demo
 
 
