@@ -21,7 +21,11 @@ FLAGS = (
 )  # fmt: skip
 
 # Gradio's client ends its streams when a page is left while they are open, and reports what it did.
-PARTING = ("console: AbortError: signal is aborted", "console: Unexpected error Connection errored out")
+PARTING = (
+    "console: AbortError: signal is aborted",
+    "console: AbortError: BodyStreamBuffer was aborted",  # the same, as Chromium 150 says it
+    "console: Unexpected error Connection errored out",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
