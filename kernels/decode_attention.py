@@ -189,23 +189,13 @@ def plan(inputs, config, target):
     stats = torch.empty(parts, 2, dtype=torch.float32, device=q.device)
     table, lengths = table if table.stride(-1) == 1 else table.contiguous(), lengths.contiguous()
     args = {
-        "q_ptr": q,
-        "block_table_ptr": table,
-        "lengths_ptr": lengths,
-        "out_ptr": out,
-        "acc_ptr": acc,
-        "stats_ptr": stats,
-        "scale_log2": attention_scale(inputs) * LOG2E,
-        "capacity": capacity,
-        "n_kv_heads": kv_heads,
+        "q_ptr": q, "block_table_ptr": table, "lengths_ptr": lengths, "out_ptr": out, "acc_ptr": acc, "stats_ptr": stats,
+        "scale_log2": attention_scale(inputs) * LOG2E, "capacity": capacity, "n_kv_heads": kv_heads,
         "n_splits": n_splits,
         **{f"stride_q{d}": q.stride(i) for i, d in enumerate("shd")},
-        "stride_bs": table.stride(0),
-        **paged_args(inputs, target),
-        "GROUP": heads // kv_heads,
-        "ONE_SPLIT": n_splits == 1,
-        "PDL": pdl,
-    }
+        "stride_bs": table.stride(0), **paged_args(inputs, target), "GROUP": heads // kv_heads,
+        "ONE_SPLIT": n_splits == 1, "PDL": pdl,
+    }  # fmt: skip
     launches = [Launch(decode_attention_kernel, (programs,), args, config)]
     if n_splits > 1:
         launches.append(_join(acc, stats, lengths, out, n_splits, config, target, pdl))
@@ -217,16 +207,9 @@ def _join(acc, stats, lengths, out, n_splits, config, target, pdl):
     # At batch 1 a head is cut into four, so that more multiprocessors share the little work.
     block_d = pow2(head_dim) if seqs * heads >= target.num_sms else min(pow2(head_dim), 32)
     args = {
-        "acc_ptr": acc,
-        "stats_ptr": stats,
-        "lengths_ptr": lengths,
-        "out_ptr": out,
-        "n_splits": n_splits,
-        "n_heads": heads,
-        "HEAD_DIM": head_dim,
-        "SPLIT_KV": config.meta["SPLIT_KV"],
-        "PDL": pdl,
-    }
+        "acc_ptr": acc, "stats_ptr": stats, "lengths_ptr": lengths, "out_ptr": out, "n_splits": n_splits,
+        "n_heads": heads, "HEAD_DIM": head_dim, "SPLIT_KV": config.meta["SPLIT_KV"], "PDL": pdl,
+    }  # fmt: skip
     join = Config({"BLOCK_S": pow2(n_splits), "BLOCK_D": block_d}, num_warps=4)
     return Launch(join_splits_kernel, (seqs * heads, triton.cdiv(head_dim, block_d)), args, join, pdl=pdl)
 

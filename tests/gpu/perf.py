@@ -196,7 +196,7 @@ class Bench:
         try:
             function = load()
             error = self.error(function(**self.sets[0]))
-            yield name, self.us([lambda i=inputs: function(**i) for inputs in self.sets]), error
+            yield f"[{name}]", self.us([lambda i=inputs: function(**i) for inputs in self.sets]), error
         except Exception as failure:  # noqa: BLE001 - a peer that is missing or fails is a line of its own
             print(f"      {name}: {type(failure).__name__} {str(failure).splitlines()[:1]}", flush=True)
 
@@ -284,7 +284,7 @@ def _one(spec: KernelSpec, dims: dict[str, int], dtype: str, copy: float, given:
             "dtype": dtype,
             "label": label,
             "us": us,
-            "share": share,
+            "share_of_eager" if bench.product else "share_of_copy": share,
             "error": error,
             "source_hash": fingerprint.current_hash(spec.name),
             **surroundings(copy),

@@ -244,7 +244,7 @@ def measure(arguments: argparse.Namespace, config: DecoderConfig, say: Report, d
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=(*SHAPES, "all"), default="all")
-    parser.add_argument("--model", type=Path, help="a checkpoint's folder, in place of --shape's random weights")
+    parser.add_argument("--model", type=Path, help="a checkpoint, in place of random weights; --shape names it")
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--out", type=Path, help="a folder of recordings: DEVICE/decoder.jsonl is written on")
     parser.add_argument("--seconds", type=float, default=540.0, help="no part begins after so many")
@@ -274,7 +274,8 @@ def main() -> None:
         native.enable()
     configs = {name: c for name, c in SHAPES.items() if arguments.shape in (name, "all")}
     if arguments.model:
-        configs = {arguments.model.name: read_config(arguments.model)}
+        name = arguments.model.name if arguments.shape == "all" else arguments.shape
+        configs = {name: read_config(arguments.model)}
     device = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else arguments.device
     file = None
     if arguments.out:

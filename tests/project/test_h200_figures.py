@@ -7,7 +7,7 @@ import pytest
 
 import kernels
 from playground.decoder import recorded
-from playground.engine import choose, recordings
+from playground.engine import choose, fingerprint, recordings
 from playground.engine.messages import RunRequest
 from playground.settings import Settings
 from playground.ui import words
@@ -75,3 +75,36 @@ def test_attentions_shares_of_cudnn():
     ):
         full, causal = share(kernel, "full", label), share(kernel, "causal", label)
         assert re.search(rf"{begin} {full}( of its speed)? \(causal {causal}\)", said), (begin, full, causal)
+
+
+BESIDE = (
+    ("linear", {"m": 1, "n": 4096}, ""),
+    ("linear", {"m": 1, "n": 14_336}, ""),
+    ("sample", {"rows": 1, "top_k": 50}, ""),
+    ("sample", {"rows": 64, "top_k": 50}, ""),
+    ("sample", {"rows": 1, "top_k": 0}, ""),
+    ("sample", {"rows": 64, "top_k": 0}, "temperature alone"),
+    ("rope", {"tokens": 16_384}, ""),
+    ("kv_cache_write", {"tokens": 65_536}, "random slots"),
+    ("kv_cache_write", {"tokens": 65_536}, "consecutive"),
+    ("decode_attention", {"seqs": 1}, ""),
+    ("decode_attention", {"seqs": 16}, ""),
+    ("decode_attention", {"seqs": 64}, ""),
+    ("rms_norm", {"rows": 16_384}, ""),
+    ("layer_norm", {"rows": 16_384}, ""),
+)
+
+
+@pytest.mark.parametrize("name, dims, kind", BESIDE, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_row_beside_the_best_peer(name, dims, kind):
+    lines = (HERE / "nvidia-h200" / "peers.jsonl").read_text().splitlines()
+    rows = [r for r in map(json.loads, lines) if r["kernel"] == name and dims.items() <= r["dims"].items()]
+    rows = [r for r in rows if r.get("aim", "").endswith(kind)]
+    own = next(r for r in rows if r["label"].startswith("default"))
+    peer = min((r for r in rows if r["label"].startswith("[")), key=lambda r: r["us"])
+    assert own["error"] < 0.02 and own["source_hash"] == fingerprint.current_hash(name)
+    row = (
+        f"| `{name}` {words.shape(own['dims'])}{f', {kind}' if kind else ''} | **{words.digits(own['us'])} µs** | "
+        f"{words.percent(own['share_of_copy'])} % | {peer['label'][1:-1]} {words.digits(peer['us'])} µs |"
+    )
+    assert row in text("docs/h200.md"), row
