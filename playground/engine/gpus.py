@@ -90,8 +90,8 @@ CATALOGUE = {
             989 * TERA, 67 * TERA, "HBM3", "NVIDIA H100 SXM datasheet; Hopper architecture whitepaper",
         ),
         Gpu(
-            "H200", "sm_90", 132, 1.83e9, 256 * KIB, 256 * KIB, 228 * KIB, 50 * MIB, 141 * GB, 4.8 * TB,
-            989 * TERA, 67 * TERA, "HBM3e", "NVIDIA H200 SXM datasheet; Hopper architecture whitepaper",
+            "H200", "sm_90", 132, 1.83e9, 256 * KIB, 256 * KIB, 228 * KIB, 60 * MIB, 141 * GB, 4.8 * TB,
+            989 * TERA, 67 * TERA, "HBM3e", "NVIDIA H200 SXM datasheet; Hopper whitepaper; L2 as the device reports it",
         ),
         Gpu(
             "B200", "sm_100", 148, 1.85e9, 256 * KIB, 256 * KIB, 228 * KIB, 126 * MIB, 180 * GB, 8.0 * TB,

@@ -53,7 +53,7 @@ def test_an_access_out_of_bounds_is_the_headline():
 def test_levels_have_capacity_rates_with_their_source_and_the_kernels_share():
     html = views.hierarchy(facts())
     said = words(html)
-    for part in ("256 KB per SM", "228 KB per SM", "50 MB", "141 GB", "4.25 TB/s", "7.90 TB/s", "4.80 TB/s datasheet"):
+    for part in ("256 KB per SM", "228 KB per SM", "60 MB", "141 GB", "4.25 TB/s", "7.90 TB/s", "4.80 TB/s datasheet"):
         assert part in said, part
     assert said.count("recorded") == 3  # shared memory by L1, L2, memory
     # 64 registers x 4 bytes x 32 lanes x 1 warp
