@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +51,7 @@ def folder(kind: str = "llama") -> Path:
         if name.endswith("bias") or "norm" in name:
             parameter.data.normal_(1.0 if "norm" in name else 0.0, 0.3)
     path = Path(tempfile.mkdtemp(prefix="tiny-llama-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)  # kept for the process, whose tests share it
     model.save_pretrained(path)
     # Token 7 is the word "t7"; what is no such word is "t1".
     tokenizer = Tokenizer(models.WordLevel({f"t{i}": i for i in range(101)}, unk_token="t1"))
