@@ -29,7 +29,7 @@ def build(context: Context) -> gr.Blocks:
         top = live.html(panels.header(None, ""), elem_id="top")
         bench = form.build(context, start)
         form.wire(bench, context)
-        outputs, fills, later = [*bench.shown], [], []
+        outputs, fills, later = [top, *bench.shown], [], []
         with gr.Tabs(elem_id="tabs"):
             for tab in all_tabs():
                 with gr.Tab(tab.name, id=tab.name) as made:
@@ -44,7 +44,9 @@ def build(context: Context) -> gr.Blocks:
             first = first_choice(get(start.kernel), context.gpu)
             link = restore(dict(request.query_params), first, context.gpu)
             parts = [value for fill in fills for value in fill(link.request, link.problem)]
-            return [*form.fill(context, link.request), *parts]
+            known = context.known_host
+            bar = panels.header(known, mode(known) if known else "")
+            return [bar, *form.fill(context, link.request), *parts]
 
         def called(session: str) -> None:
             calls.add(demo.state_holder, session)
