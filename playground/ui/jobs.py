@@ -67,8 +67,10 @@ class Jobs:
             event.set()
 
     def running(self, session: str) -> bool:
+        """Whether a job works here that was not stopped: one that was draws once more, and ends."""
         with self._lock:
-            return session in self._running
+            event = self._running.get(session)
+        return event is not None and not event.is_set()
 
     def owns(self, session: str, event: threading.Event) -> bool:
         """Whether this job is still the visit's own, so that it may draw."""

@@ -69,6 +69,25 @@ def test_a_run_stops_a_sweep_and_keeps_run_and_stop_for_itself():
     assert ends(run)[-6:-4] == [gr.update(visible=True), gr.update(visible="hidden")]  # Run and Stop
 
 
+def test_a_run_that_ends_before_the_sweep_it_stopped_has_ended_leaves_run_to_press():
+    where = context()
+    sweep = sweep_sheet._run(where, "me", VALUES)
+    next(sweep)
+    run = tab._run(where, "me", Visit(), VALUES)
+    next(run)
+    assert any("Stopped after" in head for head, *_ in sweep_until_stopped(sweep))
+    where.engine.pause.set()
+    assert ends(run)[-6:-4] == [gr.update(visible=True), gr.update(visible="hidden")]  # Run and Stop
+
+
+def sweep_until_stopped(sweep):
+    """Its drawings up to the one that says so, after which it would end."""
+    for drawn in sweep:
+        yield drawn
+        if "Stopped after" in drawn[0]:
+            return
+
+
 def test_sweeps_over_configs_and_over_shapes_take_each_others_place_and_leave_nothing_working():
     where = context()
     configs = tune._run(where, "me", "sm_90", "", VALUES)

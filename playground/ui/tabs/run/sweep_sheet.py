@@ -111,6 +111,7 @@ def _drawn(context: Context, session: str, cancel: threading.Event, values: tupl
                 drawn = (len(now.points), live.drawn(view.sweep_chart(now.points, spec.sweep_dim)))
             yield shows(_head(now, spec.sweep_dim), drawn[1], now.progress is not None)
     except InputError as error:
+        cancel.set()  # what is refused works no more, and a run that ends now has its buttons back
         yield shows(panels.failed(str(error)), None, False)
     except EngineError as error:
         yield shows(panels.failed(error.failure.message), None, False)

@@ -121,6 +121,7 @@ def _drawn(
             visit = visit.added(new) if new.run and not new.progress else visit
             yield shows(new, visit)
     except InputError as error:
+        cancel.set()  # what is refused works no more, and a sweep that ends now has its buttons back
         failure = Failure(kind="input", message=str(error), argument=error.argument)
         yield shows(Answer(form.lenient(context, *values), failure=failure), visit)
     except EngineError as error:
