@@ -133,7 +133,7 @@ def quotient_reference(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype)
 
 def code_reference(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """to_code in PyTorch."""
-    quotient = quotient_reference(x, scale, dtype)
+    quotient = torch.where(x == 0, 0.0, quotient_reference(x, scale, dtype))  # -0 has the code of 0
     return (quotient.round() if dtype == torch.int8 else quotient).to(dtype)
 
 

@@ -7,8 +7,9 @@ that counts is to read K and V once, at full bandwidth. Two ideas serve that.
 
 Split the length ("flash decoding"): one program per (sequence, kv head) would leave a GPU idle at batch 1, so each
 takes SPLIT_KV tokens only, and leaves its unnormalised sum, maximum and sum of exponentials; a second, tiny kernel
-joins them. The grid depends on the shapes alone, never on a length's value, so a captured CUDA graph serves any
-context: programs beyond a sequence's end find nothing to do.
+joins them (where the splits are few, on Hopper and later, it is there before they end, and waits). The grid depends on
+the shapes alone, never on a length's value, so a captured CUDA graph serves any context: programs beyond a sequence's
+end find nothing to do.
 
 Group the heads: the query heads that share a kv head (GQA) are the rows of one small matrix, so the cache is read
 once for all of them; a group of any size is padded to BLOCK_G rows. With int8 or fp8 caches the scales multiply the
@@ -182,16 +183,16 @@ def plan(inputs, config, target):
     n_splits = max(triton.cdiv(capacity, config.meta["SPLIT_KV"]), 1)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     programs = seqs * kv_heads * n_splits
-    # The joining programs may wait on the GPU where they keep no split from running: while all run at once.
+    # The join begins once every split has begun, and then waits for them: worth it while they are about one wave.
     pdl = n_splits > 1 and target.capability >= 90 and programs <= 4 * target.num_sms
     parts = seqs * heads * n_splits if n_splits > 1 else 0
     acc = torch.empty(parts, head_dim, dtype=torch.float32, device=q.device)
     stats = torch.empty(parts, 2, dtype=torch.float32, device=q.device)
     table, lengths = table if table.stride(-1) == 1 else table.contiguous(), lengths.contiguous()
     args = {
-        "q_ptr": q, "block_table_ptr": table, "lengths_ptr": lengths, "out_ptr": out, "acc_ptr": acc, "stats_ptr": stats,
-        "scale_log2": attention_scale(inputs) * LOG2E, "capacity": capacity, "n_kv_heads": kv_heads,
-        "n_splits": n_splits,
+        "q_ptr": q, "block_table_ptr": table, "lengths_ptr": lengths, "out_ptr": out, "acc_ptr": acc,
+        "stats_ptr": stats, "scale_log2": attention_scale(inputs) * LOG2E, "capacity": capacity,
+        "n_kv_heads": kv_heads, "n_splits": n_splits,
         **{f"stride_q{d}": q.stride(i) for i, d in enumerate("shd")},
         "stride_bs": table.stride(0), **paged_args(inputs, target), "GROUP": heads // kv_heads,
         "ONE_SPLIT": n_splits == 1, "PDL": pdl,

@@ -14,8 +14,8 @@ With PDL (programmatic dependent launch, Hopper and later) a program begins whil
 asks for its first weights at once and waits only before it reads x. That hides a launch, but only where no kernel
 right before has written the weight, which nothing here can know: so it is a config to choose, never the default.
 
-What to look at: bytes per second against the copy roof. Up to eight blocks of K are taken without a loop, so that the
-loads of one are in flight while the last is multiplied.
+What to look at: bytes per second against the copy roof. For a single row a GPU takes up to eight blocks of K without a
+loop, so that the loads of one are in flight while the last is multiplied.
 """
 
 from __future__ import annotations

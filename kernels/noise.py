@@ -77,7 +77,7 @@ def _multiply(a: torch.Tensor, m: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def exponential_reference(seed: torch.Tensor, token: torch.Tensor, row: torch.Tensor, step: torch.Tensor):
-    """exponential_of in PyTorch, in float64; all int64, broadcast against each other."""
+    """exponential_of times ln 2, in PyTorch and float64; all int64, broadcast against each other."""
     counter = (token >> 10) * 256 + (token & 255)
     words = [counter, row & _MASK, step & _MASK, torch.zeros_like(counter)]
     low, high = seed & _MASK, (seed >> 32) & _MASK

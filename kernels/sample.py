@@ -15,9 +15,10 @@ the winner among the kept ones, if it is kept itself, and whether it is takes on
 If not, all kept tokens lie above it, and they race again. A few passes, and exact.
 
 Ties at the k-th logit keep the lowest ids, exactly k. Top-p keeps a token while the probability before it, of the k
-kept ones, is below p: the best token always. Temperature 0 is argmax. A NaN counts as -inf, which is never drawn; a
-row of nothing else gives id 0. Each option is a number or a tensor [rows] on the device, so that one captured graph
-serves every row's own settings; a row of a seed tensor draws the same wherever in the batch it stands.
+kept ones, is below p: the best token always. Temperature 0 is argmax. A NaN counts as -inf, which is never drawn,
+infinity as the largest number; a row of nothing but -inf gives id 0. Each option is a number or a tensor [rows] on
+the device, so that one captured graph serves every row's own settings; a row of a seed tensor draws the same wherever
+in the batch it stands.
 
 But for AMD the race alone needs no second kernel: the last program of a row to arrive joins the row's parts. On
 Hopper and later the launches overlap: each lets the next one begin, and waits for the one before.
@@ -277,6 +278,23 @@ def _masked(inputs):
     return inputs
 
 
+def _nan_beside_the_best(inputs):
+    # 256 apart: one lane of the race has both.
+    inputs["logits"][:, 1] = float("nan")
+    inputs["logits"][:, 257] = 100.0
+    return inputs
+
+
+def _two_infinities(inputs):
+    inputs["logits"][:, 5::895] = float("inf")
+    return {**inputs, "top_p": 0.4}
+
+
+def _least_numbers(inputs):
+    # What a mask often writes in the place of -inf, here to every token.
+    return {**inputs, "logits": torch.full_like(inputs["logits"], torch.finfo(inputs["logits"].dtype).min)}
+
+
 def _one_certain(inputs):
     inputs["logits"][:, 777] = 100.0
     return inputs
@@ -341,6 +359,9 @@ SPEC = KernelSpec(
         Edge("All equal", "uniform logits: ids are carried, not values", _SMALL, _all_equal),
         Edge("Padded vocabulary", "a slice of wider rows: strides, not widths", _SMALL, _padded_vocabulary),
         Edge("Masked", "all but a few are -inf, one is NaN", _SMALL, _masked),
+        Edge("NaN beside the best", "in one lane of the race", {**_SMALL, "top_k": 0}, _nan_beside_the_best),
+        Edge("Infinities", "several of them, cut to the top 0.4", {**_SMALL, "top_k": 0}, _two_infinities),
+        Edge("Least numbers", "a mask of the dtype's least number", {**_SMALL, "top_k": 500}, _least_numbers),
         Edge("One certain", "one token has all the probability", _SMALL, _one_certain),
         Edge("Each row its own", "every option a tensor on the device", {**_SMALL, "rows": 9}, _on_device),
         Edge("One token", "vocab=1", {"rows": 2, "vocab": 1, "top_k": 5}),

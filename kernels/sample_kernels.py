@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.codes import INTERPRETED
 from kernels.dependent import let_next_begin, wait_for_last
 from kernels.noise import exponential_of, four_exponentials, power_of_two
 
@@ -43,18 +44,20 @@ def factor_of(temperature):
 def load_logits(ptr, token, stride, mask):
     """Logits in float32, infinity as the largest number; NaN and what is beyond the vocabulary as -inf."""
     x = tl.load(ptr + token.to(tl.int64) * stride, mask=mask, other=float("-inf")).to(tl.float32)
-    return tl.minimum(tl.maximum(x, float("-inf")), 3.4028234663852886e38)  # of NaN and -inf the maximum is -inf
+    if INTERPRETED:  # its maximum keeps NaN, where a GPU's of NaN and -inf is -inf
+        x = tl.where(x == x, x, float("-inf"))
+    return tl.minimum(tl.maximum(x, float("-inf")), 3.4028234663852886e38)
 
 
 @triton.jit
 def handicap(x, top, factor, PTX: tl.constexpr):
     """1 for the best token; infinite for a masked one, also where all are."""
-    return power_of_two((tl.maximum(top, -3e38) - x) * factor, PTX)
+    return power_of_two((tl.maximum(top, -3.4028234663852886e38) - x) * factor, PTX)
 
 
 @triton.jit
 def weight(x, top, factor):
-    return tl.exp2((x - tl.maximum(top, -3e38)) * factor)
+    return tl.exp2((x - tl.maximum(top, -3.4028234663852886e38)) * factor)
 
 
 @triton.jit
@@ -229,7 +232,7 @@ def pick_kernel(
 def draw_from_list(list_ptr, tokens, top, k, p, factor, seed, who, step, PTX: tl.constexpr, LIST: tl.constexpr):
     """The winner among the k best of the listed tokens, cut to their top p; 0 where there is none."""
     n = tl.arange(0, LIST)
-    live = n < tokens
+    live = (n < tokens) & (tokens <= LIST)  # of a list that overflowed not every place was written
     token = tl.load(list_ptr + n, mask=live, other=0x7FFFFFFF)
     x = tl.load(list_ptr + LIST + n, mask=live, other=0).to(tl.float32, bitcast=True)
     x = tl.where(live, x, float("-inf"))
@@ -355,7 +358,7 @@ def choose_kernel(
                     _, total = count_above(logits_ptr, stride_lv, vocab, float("-inf"), -1, top, factor, BLOCK)
                     limit = p * total
             while found == 0:
-                x = tl.load(logits_ptr + winner.to(tl.int64) * stride_lv).to(tl.float32) + 0.0
+                x = load_logits(logits_ptr, winner, stride_lv, True)
                 count, mass = count_above(logits_ptr, stride_lv, vocab, x, winner, top, factor, BLOCK)
                 kept = ((k <= 0) | (count < k)) & (mass < limit) | (count == 0)
                 if kept:
