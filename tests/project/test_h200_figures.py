@@ -46,7 +46,6 @@ def test_a_row_for_each_kernel_shown(name, dtype, dims):
 def test_the_decoders_sentence():
     runs = {run.shape: run for run in recorded.runs(HERE)}
     small, large = runs["smollm2-135m"], runs["llama-1b"]
-    assert not small.stale and not large.stale
     said = (
         f"SmolLM2-135M answers at {words.digits(small.tokens_per_second)} tokens a second in one conversation and "
         f"{words.digits(small.batches[64])} in 64, a Llama of 1B at {words.digits(large.tokens_per_second)} in one. "
@@ -102,9 +101,18 @@ def test_a_row_beside_the_best_peer(name, dims, kind):
     rows = [r for r in rows if r.get("aim", "").endswith(kind)]
     own = next(r for r in rows if r["label"].startswith("default"))
     peer = min((r for r in rows if r["label"].startswith("[")), key=lambda r: r["us"])
-    assert own["error"] < 0.02 and own["source_hash"] == fingerprint.current_hash(name)
+    assert own["error"] < 0.02
     row = (
         f"| `{name}` {words.shape(own['dims'])}{f', {kind}' if kind else ''} | **{words.digits(own['us'])} µs** | "
         f"{words.percent(own['share_of_copy'])} % | {peer['label'][1:-1]} {words.digits(peer['us'])} µs |"
     )
     assert row in text("docs/h200.md"), row
+
+
+def test_what_has_changed_since_is_said():
+    lines = (HERE / "nvidia-h200" / "peers.jsonl").read_text().splitlines()
+    found = {(r["kernel"], r["source_hash"]) for r in map(json.loads, lines)}
+    changed = [f"`{name}`" for name, was in sorted(found) if was != fingerprint.current_hash(name)]
+    changed += ["the decoder's step"] * any(run.stale for run in recorded.runs(HERE))
+    said = re.findall(r"Changed since: (.*?)\.", " ".join(text("docs/h200.md").split()))
+    assert said == ([" and ".join(changed)] if changed else [])
