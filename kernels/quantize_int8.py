@@ -13,11 +13,13 @@ row to zeros. What to look at: one read, one write of half the size, and that th
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
 
-from kernels.checks import FLOATS, as_rows, need_dtype, need_min_rank, need_no_grad, need_same_device
+from kernels.checks import FLOATS, need_dtype, need_min_rank, need_no_grad, need_same_device
 from kernels.codes import LARGEST, code_reference, quantized, quotient_reference, scale_of, scale_reference, to_code
 from kernels.rows import aligned, row_configs, vector_width
 from kernels.spec import Bug, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
@@ -95,7 +97,8 @@ def plan(inputs, config, target):
     x = inputs["x"]
     q = torch.empty(x.shape, dtype=torch.int8, device=x.device)
     scale = torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device)
-    return Plan((launch_rows(as_rows(x), q, scale, 127.0, config, target),), {"q": q, "scale": scale})
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # rows of no width have a scale as well
+    return Plan((launch_rows(rows, q, scale, 127.0, config, target),), {"q": q, "scale": scale})
 
 
 def launch_rows(x, q, scale, largest, config, target):

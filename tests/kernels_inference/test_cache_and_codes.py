@@ -120,6 +120,8 @@ def test_groups_have_scales_of_their_own_and_come_back():
 def test_empty_inputs_are_no_ops():
     assert kernels.linear(torch.zeros(2, 0), torch.zeros(3, 0)).tolist() == [[0.0] * 3] * 2
     assert kernels.quantize_int8(torch.zeros(0, 8))[0].shape == (0, 8)
+    for quantize in (kernels.quantize_int8, kernels.quantize_fp8):  # a row of nothing has the scale of zeros
+        assert quantize(torch.zeros(3, 0))[1].tolist() == [1.0] * 3
     assert kernels.embedding(torch.zeros(0, dtype=torch.int64), torch.zeros(5, 4)).shape == (0, 4)
     q = torch.zeros(0, 4, 64)
     cache = torch.zeros(1, 2, 16, 64)
