@@ -148,12 +148,10 @@ def first(dims: Mapping[str, Sequence[str]], assets: Assets) -> str:
 def last(assets: Assets) -> str:
     """Gradio's style sheets in one, and ours.
 
-    The loader waits for each sheet that it finds no link for. So each has one, of a type that no browser loads:
-    Chromium 150 fetches what is only `disabled`.
+    The loader waits for each sheet that it finds no link for. So each has one, of a type that no browser loads.
     """
     here = "".join(
-        f'<link rel="stylesheet" type="text/plain" disabled crossorigin href="./assets/{name}">'
-        for name in assets.styles
+        f'<link rel="stylesheet" type="text/plain" crossorigin href="./assets/{name}">' for name in assets.styles
     )
     gradios = f'<link rel="stylesheet" href="{assets.url("gradio.css")}">{here}' if here else ""
     next_, mono = _fonts(assets)
