@@ -145,15 +145,16 @@ def test_each_tab_at_rest_is_accessible_and_fits_every_width(page, base, tab):
 
 
 @pytest.mark.parametrize(
-    "kernel, size", [("matmul", "m=1048576"), ("gluon_attention", "kv_len=65536"), ("softmax", "")]
+    "kernel, size", [("matmul", "m=1048576"), ("gluon_attention", "kv_len=65536"), ("softmax", ""), ("sample", "")]
 )
 def test_the_bench_is_even_and_whole_and_run_stands_beside_the_config(page, base, kernel, size):
     page.goto(f"{base}/?kernel={kernel}&{size}")
     page.wait_for_selector("#chips .chip")
-    page.locator("#baselines label").nth(1 if kernel != "matmul" else 0).wait_for()
+    page.locator("#baselines label").nth(0 if kernel in ("matmul", "sample") else 1).wait_for()
     for width, height in (*WIDTHS, (1280, 800), (2560, 1440)):
         page.set_viewport_size({"width": width, "height": height})
         assert page.evaluate(UNEVEN) == [], width
+        assert page.locator("#bench .seg .wrap:has(label)").evaluate("e => e.scrollWidth <= e.clientWidth + 1"), width
         run, config = (page.locator(s).bounding_box() for s in ("#run", ".f-config .wrap:has(> .wrap-inner)"))
         assert abs(run["y"] - config["y"]) < 1 or (width < 400 and run["width"] == config["width"]), width
 
