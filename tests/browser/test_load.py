@@ -32,6 +32,11 @@ RUNS = """async runs => {
     while (busy()) await nap();
     seen.disconnect();
   }
+  let last = performance.now();  // what follows an answer (its row in the list, its charts) has come when all is still
+  const changes = new MutationObserver(() => { last = performance.now(); });
+  changes.observe(document, {childList: true, subtree: true, attributes: true, characterData: true});
+  for (let naps = 0; performance.now() - last < 700 && naps < 500; naps++) await nap();
+  changes.disconnect();
   const walker = document.createNodeIterator(document);
   let alive = 0;
   for (let node; (node = walker.nextNode()); alive++) for (const attribute of node.attributes ?? []) alive++;
