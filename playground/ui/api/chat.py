@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from kernels import InputError
 from playground.decoder.messages import ChatRequest, ChatResult
+from playground.ui.api.call import stop
 from playground.ui.context import Context
 
 _NUMBERS = itertools.count(1)
@@ -58,7 +59,7 @@ def endpoints(context: Context, guarded: Callable[..., Any]) -> tuple[Callable[.
                 messages=tuple(said), backend=backend, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
                 top_p=top_p, seed=seed, owner=f"api {next(_NUMBERS)}",
             )  # fmt: skip
-            *_, result = context.chats.stream(request)
+            *_, result = context.chats.stream(request, stop())
             assert isinstance(result, ChatResult)
             return json.loads(result.model_dump_json(include=KEPT))
 

@@ -1,7 +1,6 @@
 """The API's endpoints for generated code and for sweeps over configs; see api for how they answer."""
 
 # No postponed annotations here: Gradio reads the types of these functions for its schemas.
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ from playground.engine.code_messages import STAGES, CodeRequest, LaunchCode
 from playground.engine.messages import EngineError, Failure, Request
 from playground.engine.sweep_messages import SweepRequest, SweepResult
 from playground.ui.answer import ask
+from playground.ui.api.call import stop
 from playground.ui.context import Context
 
 AsRequest = Callable[..., Request]
@@ -48,7 +48,7 @@ def _compile_kernel(context: Context, as_request: AsRequest, guarded: Callable[.
             request = ask(
                 CodeRequest, as_request(kernel, dims, dtype, 0, config), target=str(target), stages=(_stage(stage),)
             )
-            result = context.engine.run(request)
+            result = context.engine.run(request, stop())
             return {
                 "target": result.target, "stage": stage, "launches": [_launch(one, stage) for one in result.launches],
                 "source": result.source.model_dump(),
@@ -81,7 +81,7 @@ def _sweep_kernel(context: Context, as_request: AsRequest, guarded: Callable[...
             request = ask(
                 SweepRequest, as_request(kernel, dims, dtype, 0, "auto"), target=str(target), timed=bool(timed)
             )
-            *_, result = context.engine.sweep(request, threading.Event())
+            *_, result = context.engine.sweep(request, stop())
             assert isinstance(result, SweepResult)
             return _sweep(result)
 

@@ -4,13 +4,11 @@ They answer with compact dicts; a request that ends without a result answers wit
 """
 
 # No postponed annotations here: Gradio reads the types of these functions for its schemas.
-import functools
 import json
 from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
 
 from kernels import InputError
 from playground.engine.messages import (
@@ -25,6 +23,7 @@ from playground.engine.messages import (
 from playground.engine.trace_messages import TraceRequest, TraceResult
 from playground.ui.answer import ask
 from playground.ui.api import chat, code
+from playground.ui.api.call import as_call, stop
 from playground.ui.context import Context
 from playground.ui.links import config_from, whole
 
@@ -129,20 +128,8 @@ def add(context: Context, over: Callable[[str], None] = lambda session: None) ->
     functions: list[Callable[..., Any]] = [own.list_kernels, own.run_kernel, own.bench_kernel, own.trace_kernel]
     functions += [*code.endpoints(context, _request, _guarded), *chat.endpoints(context, _guarded)]
     for function in functions:
-        told = _telling(function, over)
-        gr.api(told, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
-
-
-def _telling(function: Callable[..., Any], over: Callable[[str], None]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        finally:
-            request = LocalContext.request.get(None)
-            over(request.session_hash if request and request.session_hash else "")
-
-    return told
+        called = as_call(function, context.jobs, over)
+        gr.api(called, api_name=function.__name__, concurrency_limit=LIMIT, concurrency_id="api")
 
 
 def _answer(
@@ -150,7 +137,7 @@ def _answer(
     bug: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     def answer() -> dict[str, Any]:
-        result = context.engine.run(ask(verb, _request(kernel, dims, dtype, seed, config, edge, bug)))
+        result = context.engine.run(ask(verb, _request(kernel, dims, dtype, seed, config, edge, bug)), stop())
         if isinstance(result, TraceResult):
             return _trace(result)
         return _run(result) if isinstance(result, RunResult) else _bench(result)
