@@ -18,7 +18,7 @@ _STOP: ContextVar[threading.Event] = ContextVar("stop")
 
 
 def stop() -> threading.Event:
-    """The event that stops the call that is being answered, to be passed to the engine. Outside a call, one that nothing sets."""
+    """The event that stops the call that is being answered, for the engine. Outside a call, one that nothing sets."""
     return _STOP.get(None) or threading.Event()
 
 
