@@ -31,7 +31,7 @@ from playground.decoder.protocol import (
 )
 from playground.engine.engine import INTERPRETER, environment
 from playground.engine.lane import POLL_SECONDS, START_SECONDS, Gate
-from playground.engine.messages import Failure, Progress
+from playground.engine.messages import EngineError, Failure, Progress
 from playground.engine.pool import Garbage, Gone, Worker, last_words
 from playground.engine.protocol import Cancel, Ready
 
@@ -138,33 +138,31 @@ class ChatLane:
                 self._tell(Progress(what="waiting: a timing shares this device with no other work"))
             with self._gate.enter(False, lambda: self._closed or not self._open) as entered:
                 if entered:
-                    self._hold()
+                    self._try_to_hold()
 
     def _wait(self) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._open or self._closed)
             return not self._closed
 
-    def _hold(self) -> None:
-        """Work until nobody waits for an answer, or a timing wants the device."""
+    def _try_to_hold(self) -> None:
         try:
-            worker = self._started()
+            self._hold()
         except OSError as error:
             self._end_all(Failure(kind="failed", message=f"the chat worker could not be started: {error}"))
-            return
+        except Exception as error:  # else whoever waits, now and later, waits for ever
+            log.exception("the chat lane failed")
+            what = f"the chat ended by a fault of ours: {type(error).__name__}: {error}"
+            self._end_all(Failure(kind="failed", message=what))
+
+    def _hold(self) -> None:
+        """Work until nobody waits for an answer, the worker is lost, or a timing wants the device."""
+        worker = self._started()
         if self._paused:
             worker.send(Resume())
             self._paused = False
         heard = time.monotonic()
-        while True:
-            with self._changed:
-                new, self._new = self._new, []
-                if self._closed or not self._open:
-                    return
-                for ticket in new:  # in here, so that no Cancel overtakes its Ask
-                    if not self._ready:
-                        ticket.events.put(Progress(what="starting the chat worker"))
-                    worker.send(Ask(id=ticket.id, request=ticket.request))
+        while self._worker is worker and self._pass_on(worker):
             if self._gate.wanted and self._ready:
                 self._pause(worker)
                 return
@@ -173,33 +171,42 @@ class ChatLane:
                 heard = time.monotonic()
                 self._hear(worker, event)
             elif time.monotonic() - heard > (SILENT_SECONDS if self._ready else 5 * START_SECONDS):
-                worker.kill()
-            if not worker.alive and worker.events.empty():
-                return
+                worker.kill()  # which we hear of
 
     def _started(self) -> ChatWorker:
         """The worker; a new one where there is none, or it has died at rest."""
-        worker = self._worker
-        while worker and not worker.events.empty():  # its last figures from before
-            if isinstance(worker.events.get(), Gone):
-                worker = None
-        if worker is None or not worker.alive:
+        while (worker := self._worker) and not (worker.alive and worker.events.empty()):
+            self._hear(worker, worker.events.get())  # its last figures; of a dead one the end comes for certain
+        if worker is None:
             on = environment(self.device, self._settings)
             backend = "auto" if self.device == INTERPRETER else self.backend
             worker = ChatWorker(self.device, f"{backend} {self._cache_dtype} {self._model or ''}".strip(), on)
             with self._changed:
                 self._worker = worker
-                self._ready = self._paused = False
                 if self._closed:
                     worker.kill()
         return worker
+
+    def _pass_on(self, worker: ChatWorker) -> bool:
+        """The new questions, to the worker. Gives whether anyone waits for an answer."""
+        with self._changed:
+            new, self._new = self._new, []
+            for ticket in new:  # in here, so that no Cancel overtakes its Ask
+                if not self._ready:
+                    ticket.events.put(Progress(what="starting the chat worker"))
+                try:
+                    worker.send(Ask(id=ticket.id, request=ticket.request))
+                except EngineError as error:
+                    del self._open[ticket.id]
+                    ticket.events.put(Refused(id=ticket.id, failure=error.failure))
+            return bool(self._open) and not self._closed
 
     def _pause(self, worker: ChatWorker) -> None:
         """Returns when the device is free: the worker has paused, or is dead."""
         self._tell(Progress(what="paused: a timing has this device to itself"))
         worker.send(Pause())
         deadline = time.monotonic() + SILENT_SECONDS
-        while not self._paused and worker.alive:
+        while self._worker is worker and not self._paused:
             event = _next_event(worker)
             if event is not None:
                 self._hear(worker, event)
@@ -214,7 +221,7 @@ class ChatLane:
             if ticket:
                 ticket.events.put(event)
         elif isinstance(event, Stats):
-            for ticket in self._everyone():
+            for ticket in self._asked():
                 ticket.events.put(event)
         elif isinstance(event, Loading):
             self._tell(_progress(event.what))
@@ -224,24 +231,36 @@ class ChatLane:
         elif isinstance(event, Paused):
             self._paused = True
         elif isinstance(event, Refused):  # it says why it ends
-            self._end_all(event.failure)
-            worker.kill()
-            worker.why_it_died()
+            self._lose(worker, event.failure)
         elif isinstance(event, Garbage | Gone):
             worker.kill()
             why = event.what if isinstance(event, Garbage) else worker.why_it_died()
             words = last_words(worker.output())
             log.warning("the chat worker %d ended: %s\n%s", worker.pid, why, worker.output())
             line = f"the chat worker crashed ({why}){'; ' * bool(words)}{words}. The next question starts another"
-            self._end_all(Failure(kind="crashed", message=line))
-            worker.why_it_died()
+            self._lose(worker, Failure(kind="crashed", message=line))
 
-    def _everyone(self) -> list[Ticket]:
+    def _lose(self, worker: ChatWorker, failure: Failure) -> None:
+        """The worker is done for. Those that it was to answer are told; whoever has come since gets another."""
+        worker.kill()
+        worker.why_it_died()
         with self._changed:
-            return list(self._open.values())
+            self._worker = None
+            self._ready = self._paused = False
+        for ticket in self._asked():
+            with self._changed:
+                self._open.pop(ticket.id, None)
+            ticket.events.put(Refused(id=ticket.id, failure=failure))
+
+    def _asked(self) -> list[Ticket]:
+        """Those whose questions the worker has."""
+        with self._changed:
+            return [ticket for ticket in self._open.values() if ticket not in self._new]
 
     def _tell(self, progress: Progress) -> None:
-        for ticket in self._everyone():
+        with self._changed:
+            everyone = list(self._open.values())
+        for ticket in everyone:
             ticket.events.put(progress)
 
     def _end_all(self, failure: Failure) -> None:

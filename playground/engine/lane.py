@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from playground.engine.messages import Failure, Progress
+from playground.engine.messages import EngineError, Failure, Progress
 from playground.engine.pool import Event, Garbage, Gone, Worker, last_words
 from playground.engine.protocol import AnyRequest, Cancel, Do, Done, Failed, Ready, Report, Taken
 
@@ -182,8 +182,13 @@ class Lane:
                     answer = self._do(ticket) if entered else ticket.fail("cancelled", "stopped while it was waiting")
             except _Over as over:
                 answer = over.answer
+            except EngineError as e:
+                answer = Failed(id=ticket.id, failure=e.failure)
             except OSError as e:  # the system would not start another process
                 answer = ticket.fail("failed", f"the {self.device} worker could not be started: {e}")
+            except Exception as e:  # else whoever waits, now and later, waits for ever
+                log.exception("the %s lane failed in %s", self.device, ticket.name)
+                answer = ticket.fail("failed", f"{ticket.name} ended by a fault of ours: {type(e).__name__}: {e}")
             self._finish(ticket, answer)
 
     def _next(self) -> Ticket | None:

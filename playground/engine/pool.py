@@ -146,7 +146,7 @@ class Worker:
         return not self._reaped.is_set()
 
     def send(self, message: Message) -> None:
-        """A worker that is gone says so by its Gone event, not here."""
+        """A worker that is gone says so by its Gone event, not here. Raises EngineError for what cannot be sent."""
         if isinstance(message, Do):
             self._tail.forget()
         with contextlib.suppress(OSError):

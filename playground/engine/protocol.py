@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from playground.engine.code_messages import CodeRequest, CodeResult
 from playground.engine.inductor_messages import InductorRequest, InductorResult
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
+    EngineError,
     Failure,
     HostRequest,
     HostResult,
@@ -107,7 +109,10 @@ from_worker: TypeAdapter[Ready | Taken | Report | Done | Failed] = TypeAdapter(F
 
 
 class Sender:
-    """Writes messages to a pipe, whole lines only, from any thread. Raises OSError once the other end is gone."""
+    """Writes messages to a pipe, whole lines only, from any thread.
+
+    Raises OSError once the other end is gone, and EngineError for a text that is none.
+    """
 
     def __init__(self, fd: int):
         self._fd = fd
@@ -115,7 +120,11 @@ class Sender:
         self._closed = False
 
     def send(self, message: Message) -> None:
-        data = memoryview(message.model_dump_json().encode() + b"\n")
+        try:
+            data = memoryview(message.model_dump_json().encode() + b"\n")
+        except PydanticSerializationError:  # a surrogate: a browser and a terminal can send one, JSON cannot
+            what = "the text holds half a character (a lone surrogate), which cannot be sent; take it out"
+            raise EngineError(Failure(kind="input", message=what)) from None
         with self._lock:
             if self._closed:
                 raise BrokenPipeError("the pipe is closed")

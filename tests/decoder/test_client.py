@@ -148,6 +148,14 @@ def test_a_crash_ends_the_answer_and_the_next_question_starts_another(chats):
     assert result_of(chats).ids
 
 
+def test_half_a_character_is_one_clear_line_and_the_next_question_works(chats):
+    """A browser and a terminal can send a surrogate without its other half, which JSON cannot hold."""
+    with pytest.raises(EngineError) as caught:
+        list(chats.stream(question("t5 \ud83d")))
+    assert caught.value.failure.kind == "input" and "take it out" in str(caught.value)
+    assert result_of(chats).ids
+
+
 def test_a_timing_has_the_device_alone_and_the_chat_goes_on_after_it(engine, chats):
     gate, order = engine.gate("cpu"), []
     stream = chats.stream(question(max_tokens=4000))

@@ -90,6 +90,22 @@ def test_an_error_does_not_quote_an_earlier_request(engine):
     assert "printed" not in failure(engine, "leave").message
 
 
+def test_half_a_character_ends_its_request_alone(engine):
+    """A browser and a terminal can send a surrogate without its other half, which JSON cannot hold."""
+    answer = failure(engine, "fine \ud83d")
+    assert answer.kind == "input" and "take it out" in answer.message
+    assert pid(engine)
+
+
+def test_a_fault_of_the_lane_ends_the_request_and_the_next_one_works(engine, monkeypatch):
+    """Its thread ends with no exception: whoever asked, and all who ask later, would wait for ever."""
+    pid(engine)
+    monkeypatch.setattr(engine._lanes["cpu"], "_work", lambda *_: 1 / 0)
+    assert "a fault of ours: ZeroDivisionError" in failure(engine, "fine").message
+    monkeypatch.undo()
+    assert pid(engine)
+
+
 def test_progress_is_thinned_out_and_the_last_arrives(engine):
     """2,000 reports in a few milliseconds: a page draws at 20 a second."""
     events = list(engine.stream(RunRequest(kernel="count")))
@@ -101,7 +117,11 @@ def test_progress_is_thinned_out_and_the_last_arrives(engine):
 
 def test_the_replacement_is_ready_before_the_next_request(engine):
     failure(engine, "crash")
-    time.sleep(2)
+    replacement = engine._lanes["cpu"]._worker
+    for _ in range(600):  # half a minute: a busy host takes long to start Python
+        if not replacement.events.empty():
+            break
+        time.sleep(0.05)
     events = list(engine.stream(RunRequest(kernel="fine")))
     assert not [e for e in events if isinstance(e, Progress) and "starting" in e.what]
 
