@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 
 import kernels
 from kernels.spec import Bug, Config, Edge, InputError, Inputs, KernelSpec, Launch, Target, nbytes
+from kernels.targets import TARGETS
 from playground.engine import host, tuned
 from playground.engine.messages import Choice, ConfigChoice, Request
 
@@ -120,10 +121,7 @@ def choose_config(
     if given is None:
         won = _tuned(spec, target, dims, dtype)
         return (own, "spec") if won is None else (Config(dict(won.meta), won.num_warps, won.num_stages), "tuned")
-    least: dict[str, int] = {}  # by name: 1, or 0 for a switch, which is off in some config of the spec
-    for config in spec.configs(inputs, target):
-        for name, value in config.meta.items():
-            least[name] = min(least.get(name, 1), int(value))
+    least = _least(spec, inputs, target)
     for name, value in given.meta.items():
         if name not in least:
             raise InputError(f"config has no {name!r} for {spec.name}; its names are {', '.join(least)}", "config")
@@ -133,6 +131,18 @@ def choose_config(
     if given.num_warps & (given.num_warps - 1):
         raise InputError(f"num_warps must be a power of two, and it is {given.num_warps}; use 4 or 8", "config")
     return Config(dict(given.meta), given.num_warps, given.num_stages), "given"
+
+
+def _least(spec: KernelSpec, inputs: Inputs, target: Target) -> dict[str, int]:
+    """The names that a config may hold: 1, or 0 for a switch, which is off in some config of the spec.
+
+    Those of other targets come last: such a config is the plan's to take, or to refuse with its own reason.
+    """
+    least: dict[str, int] = {}
+    for config in (c for t in (target, *TARGETS.values()) for c in spec.configs(inputs, t)):
+        for name, value in config.meta.items():
+            least[name] = min(least.get(name, 1), int(value))
+    return least
 
 
 MANY_PROGRAMS = 100  # of a plan: more than these the interpreter takes longer for than a person waits

@@ -118,7 +118,7 @@ class Probe:
         line, lanes = self._line(), np.flatnonzero(active)
         if not lanes.size:
             self._site(kind, line, "", itemsize, active.size, np.empty(0, np.int64))
-            return mask
+            return active.reshape(pointers.shape)  # the interpreter may hold a mask as integers
         allowed = active.copy()
         for region, chosen in self._arena.split(addresses[lanes]):
             mine = lanes[chosen]

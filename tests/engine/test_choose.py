@@ -105,6 +105,17 @@ def test_a_config_that_cannot_be_is_refused(config, part):
     assert caught.value.argument == "config"
 
 
+def test_another_targets_config_is_left_to_the_plan_which_says_why_it_cannot_be():
+    spec, config = kernels.get("softmax"), ConfigChoice(meta={"BLOCK_N": 4096, "BLOCKS": 1})
+    chosen = choose.validate(RunRequest(kernel="softmax", dims={"rows": 37, "n": 5003}, config=config))
+    inputs = spec.inputs(chosen.dims, chosen.dtype, "meta")
+    taken, _ = choose.choose_config(
+        spec, RunRequest(kernel="softmax", config=config), inputs, CPU, chosen.dims, chosen.dtype
+    )
+    with pytest.raises(kernels.InputError, match="wait for each other; choose one without BLOCKS"):
+        spec.plan(inputs, taken, CPU)
+
+
 # Room
 
 

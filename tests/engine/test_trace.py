@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from playground.engine.arena import Arena
+from playground.engine.probe import Probe
 
 SOURCE = (Path(__file__).parent / "traces.py").read_text().splitlines()
 
@@ -105,6 +107,13 @@ def test_sampled_lanes_carry_the_values_in_memory(traces):
     load, store = traces["copy"]["launches"][0]["programs"]["3"]
     assert load["samples"][0] == [0, 768, 768.0] and load["samples"][-1] == [231, 999, 999.0]
     assert [value for *_, value in store["samples"]] == [value for *_, value in load["samples"]]
+
+
+def test_a_mask_of_integers_that_is_all_off_comes_back_as_one_of_booleans():
+    """The interpreter takes no other; a sampler's list that nobody filled has such a mask."""
+    probe = Probe(Arena({"x": torch.zeros(4)}), __file__, frozenset())
+    kept = probe.access("load", np.zeros(4, np.int64), np.zeros(4, np.int32), 4)
+    assert kept.dtype == bool and not kept.any() and kept.shape == (4,)
 
 
 def test_what_was_written_reaches_an_expanded_tensor_once():
