@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True)
 class Settings:
     """host, port    where the page is served (GRADIO_SERVER_NAME, GRADIO_SERVER_PORT)
     root_path       prefix behind a reverse proxy (GRADIO_ROOT_PATH)
-    cache           our own caches on disk (PLAYGROUND_CACHE)
+    cache           tuned configs, kernels compiled for the CPU, the default model (PLAYGROUND_CACHE)
     recordings      recorded GPU results that are shown on other hosts
     run_seconds     the most one run may take before its worker is replaced (PLAYGROUND_RUN_SECONDS)
     bench_seconds   likewise for a benchmark of all providers (PLAYGROUND_BENCH_SECONDS)
@@ -52,12 +54,12 @@ class Settings:
         cache = env.get("PLAYGROUND_CACHE") or env.get("XDG_CACHE_HOME")
         return Settings(
             host=env.get("GRADIO_SERVER_NAME") or default.host,
-            port=int(_number(env, "GRADIO_SERVER_PORT", default.port)),
+            port=_number(env, "GRADIO_SERVER_PORT", default.port, int),
             root_path=env.get("GRADIO_ROOT_PATH", default.root_path),
             cache=_cache(env, cache, default.cache),
             recordings=Path(env.get("PLAYGROUND_RECORDINGS") or default.recordings),
-            run_seconds=_number(env, "PLAYGROUND_RUN_SECONDS", default.run_seconds),
-            bench_seconds=_number(env, "PLAYGROUND_BENCH_SECONDS", default.bench_seconds),
+            run_seconds=_seconds(env, "PLAYGROUND_RUN_SECONDS", default.run_seconds),
+            bench_seconds=_seconds(env, "PLAYGROUND_BENCH_SECONDS", default.bench_seconds),
             edit=_one_of(env, "PLAYGROUND_EDIT", ("loopback", "off")),
             model=env.get("PLAYGROUND_MODEL", default.model),
         )
@@ -87,11 +89,18 @@ def _cache(env: Mapping[str, str], given: str | None, default: Path) -> Path:
     return Path(given) if env.get("PLAYGROUND_CACHE") else Path(given) / "triton-playground"
 
 
-def _number(env: Mapping[str, str], name: str, default: float) -> float:
+def _number(env: Mapping[str, str], name: str, default: N, kind: Callable[[str], N]) -> N:
     text = env.get(name)
     if not text:
         return default
     try:
-        return float(text)
+        return kind(text)
     except ValueError:
         raise ValueError(f"{name} is {text!r}; it needs a number") from None
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    seconds = _number(env, name, default, float)
+    if not seconds > 0:  # nor is NaN
+        raise ValueError(f"{name} is {seconds:g}; it needs a number above 0")
+    return seconds
