@@ -20,10 +20,11 @@ DIGEST_BYTES = 32
 
 
 def folder() -> Path:
-    """`PLAYGROUND_NATIVE_CACHE`, or a folder in the user's cache."""
-    chosen = os.environ.get("PLAYGROUND_NATIVE_CACHE")
-    if chosen:
+    """`PLAYGROUND_NATIVE_CACHE`, or a folder in the playground's own cache."""
+    if chosen := os.environ.get("PLAYGROUND_NATIVE_CACHE"):
         return Path(chosen)
+    if cache := os.environ.get("PLAYGROUND_CACHE"):
+        return Path(cache) / "native"
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "triton-playground" / "native"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from playground.engine.engine import Engine
+from playground.native.cache import folder as native_folder
 from playground.settings import Settings
 from tests.decoder import tiny
 from tools import browser as chromium
@@ -37,7 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    with tempfile.TemporaryDirectory() as cache, socket.socket() as probe:
+    compiled = native_folder()  # which the sessions may share: it holds no one's choices
+    with tempfile.TemporaryDirectory() as cache, socket.socket() as probe, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLAYGROUND_NATIVE_CACHE", str(compiled))
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from playground import native
 from playground.native import cache
+from playground.settings import Settings
 
 
 @triton.jit
@@ -24,6 +25,15 @@ def double_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PLAYGROUND_NATIVE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+def test_the_playgrounds_cache_holds_it(tmp_path, monkeypatch):
+    """Whoever moves the playground's cache moves all that it writes."""
+    monkeypatch.setenv("PLAYGROUND_NATIVE_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    for given in (str(tmp_path / "own"), ""):
+        monkeypatch.setenv("PLAYGROUND_CACHE", given)
+        assert cache.folder() == Settings.from_env().cache / "native"
 
 
 def run_again() -> dict:
