@@ -130,9 +130,7 @@ class Engine:
     @property
     def compilers(self) -> int:
         """How many compiler workers there may be: one for each core, started as requests come at once."""
-        from playground.engine.host import cpu_cores
-
-        return min(MOST_COMPILERS, cpu_cores())
+        return min(MOST_COMPILERS, devices.cpu_cores())
 
     def host(self, roofs: bool = False) -> HostResult:
         """The default device, asked once. `roofs`: with what it reaches, which takes seconds to measure."""
@@ -345,6 +343,9 @@ def environment(device: str, settings: Settings) -> dict[str, str]:
         "PLAYGROUND_BENCH_SECONDS": f"{settings.bench_seconds:g}",
         "PLAYGROUND_EDIT": settings.edit,
     }
+    if devices.cpu_share():  # more threads than that stop each other, most of all those that wait for one another
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "PLAYGROUND_NATIVE_THREADS"), str(devices.cpu_cores()))
+        env = threads | env
     if device == INTERPRETER:
         env["TRITON_INTERPRET"] = "1"  # read when @triton.jit decorates, so it needs a process of its own
     if not device.startswith("cuda"):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from playground.engine.devices import GROUP, cpu_cores
+
 
 @functools.cache
 def name(device: torch.device) -> str:
@@ -49,11 +51,6 @@ def caches(device: torch.device) -> dict[str, int]:
         if kind and level and size and kind[0] != "Instruction":
             found[f"L{level[0].strip()}"] = _size(size[0])
     return dict(sorted(found.items()))
-
-
-def cpu_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def busy() -> str:
@@ -96,7 +93,9 @@ def available_bytes(device: torch.device) -> int:
             free = int(line.split()[1]) * 1024
     limit, used = _group("memory.max"), _group("memory.current")
     if limit and used is not None:
-        free = min(free, max(0, limit - used))
+        # Files that were read count as used until someone needs the room: a model's weights, compiled kernels.
+        cached = [int(line.split()[1]) for line in _lines(f"{GROUP}/memory.stat") if line.startswith("inactive_file ")]
+        free = min(free, max(0, limit - used + sum(cached)))
     return int(free * 0.9)
 
 
@@ -109,7 +108,7 @@ def total_bytes(device: torch.device) -> int:
 
 def _group(file: str) -> int | None:
     """A figure of this process's control group (a container's limit), or None where there is none."""
-    for line in _lines(f"/sys/fs/cgroup/{file}"):
+    for line in _lines(f"{GROUP}/{file}"):
         return int(line) if line.strip().isdigit() else None
     return None
 

@@ -251,3 +251,15 @@ def test_host_names_the_device_and_its_versions():
     assert found.versions["torch"] == torch.__version__ and found.device
     assert 2**28 < host.available_bytes(CPU) < found.memory_bytes < 2**44
     assert device.device(HostRequest(), Job(CPU, interpreted=True)).kind == "interpreter"
+
+
+def test_files_that_a_container_has_read_take_no_room(monkeypatch):
+    """Its limit counts them until someone needs the room; a run is not to be refused for them."""
+    group = {
+        "memory.max": "1000000000",
+        "memory.current": "990000000",
+        "memory.stat": "anon 1\ninactive_file 600000000",
+    }
+    files = {f"{host.GROUP}/{name}": text.splitlines() for name, text in group.items()}
+    monkeypatch.setattr(host, "_lines", lambda path: files.get(path, ["MemAvailable: 4000000 kB"]))
+    assert host.available_bytes(CPU) == 0.9 * 610_000_000

@@ -136,7 +136,7 @@ def test_the_compiler_works_beside_the_cpu(engine):
 
 @pytest.mark.parametrize("compilers", [1, 2])
 def test_as_many_compile_at_once_as_there_are_cores(engine, monkeypatch, compilers):
-    monkeypatch.setattr("playground.engine.host.cpu_cores", lambda: compilers)
+    monkeypatch.setattr("playground.engine.devices.cpu_cores", lambda: compilers)
     with ThreadPoolExecutor(3) as people:
         list(people.map(engine.run, [pause(200, ResourcesRequest)] * 2))  # every worker is awake
         spans = sorted(map(span, people.map(engine.run, [pause(500, ResourcesRequest)] * 3)))

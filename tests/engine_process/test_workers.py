@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from playground.engine import devices
 from playground.engine.engine import environment
 from playground.engine.messages import EngineError, Progress, RunRequest
 from playground.engine.pool import last_words
@@ -197,6 +198,20 @@ def test_the_environment_of_a_worker(monkeypatch, tmp_path, device, interpret, v
     assert env.get("TRITON_INTERPRET") == interpret
     assert env["CUDA_VISIBLE_DEVICES"] == visible
     assert env["PLAYGROUND_CACHE"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("150000 100000", 2), ("50000 100000", 1), ("max 100000", None)])
+def test_a_container_with_a_share_of_the_cores_starts_no_more_threads(monkeypatch, tmp_path, limit, threads):
+    """It sees every core of its host, and is stopped for most of each tenth of a second if it uses them."""
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(devices, "GROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    env = environment("cpu", Settings())
+    assert devices.cpu_cores() == (threads or 64)
+    assert env.get("OMP_NUM_THREADS") == env.get("PLAYGROUND_NATIVE_THREADS") == (threads and str(threads))
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert environment("cpu", Settings())["OMP_NUM_THREADS"] == "7"  # who sets it knows best
 
 
 def test_settings_reach_the_worker(tmp_path):
