@@ -130,6 +130,21 @@ def test_own_ranges_are_swept_and_the_winner_kept(page, base):
     assert serious(page) == []
 
 
+def test_a_recorded_sweep_is_there_before_ones_own(page, base):
+    page.goto(f"{base}/?kernel=add_rms_norm&tab=Autotune")
+    answer = page.locator("#tune-answer")
+    expect(answer).to_contain_text("recorded NVIDIA H200")
+    expect(answer).to_contain_text("Recorded for rows=64, n=3000. Sweep configs tries them on this device.")
+    assert page.locator("table.configs tbody tr").count() > 5 and page.locator("#tune-grid td.best").count() > 0
+    page.click("#tune-keep")
+    page.get_by_text("No config has won on this device").wait_for()
+    page.get_by_label(re.compile("own ranges")).fill("BLOCK_N=4096 num_warps=4")
+    page.click("#tune-start")
+    expect(answer).to_contain_text("1 of 1 configs tried")
+    expect(answer).not_to_contain_text("NVIDIA H200")
+    assert page.locator("table.configs tbody tr").count() == 1
+
+
 def test_ranges_that_cannot_be_are_one_line(page, base):
     opened(page, base, "Autotune")
     page.get_by_label(re.compile("own ranges")).fill("WIDTH=3")
@@ -139,6 +154,7 @@ def test_ranges_that_cannot_be_are_one_line(page, base):
 
 def test_a_sweep_can_be_stopped_and_keeps_what_it_found(page, base):
     opened(page, base, "Autotune")
+    page.get_by_label(re.compile("own ranges")).fill("BLOCK=64,128,256,512,1024,2048,4096,8192 num_warps=1,2,4,8")
     page.click("#tune-start")
     page.wait_for_selector("#tune-grid td:not(.none)")
     page.click("#tune-stop")

@@ -104,6 +104,9 @@ class FakeEngine:
         )
         return choose.as_choice(request, chosen, config, origin)
 
+    def recorded_sweeps(self, request: Any) -> tuple:
+        return ()
+
     def recorded(self, request: Any) -> list[BenchResult]:
         chosen = choose.validate(request, True)
         sizes = [2**k for k in range(2, 14)]

@@ -53,6 +53,20 @@ def test_configs_to_paste_hold_the_right_ones_alone_the_fastest_first():
     assert [c.meta["BLOCK"] for c in names["configs"]] == [1024, 512]
 
 
+def test_a_recorded_sweep_tells_its_device_and_wins_nothing_here():
+    there = Source(kind="recorded", device="NVIDIA H200", date="2026-11-30")
+    recorded = swept(source=there, recorded_note="recorded for n=4,096, the nearest shape")
+    shown, said = view.as_recorded(recorded), view.recorded_banner(recorded)
+    assert [c.recorded_us and c.recorded_us.p50 for c in shown.configs] == [8.0, 5.0, None, None]
+    assert [c.us for c in shown.configs] == [None] * 4 and (shown.best, shown.source, shown.recorded) == (
+        None,
+        None,
+        there,
+    )
+    assert view.shown_first(shown) == "time recorded" and "NVIDIA H200" in said
+    assert "Recorded for n=4,096, the nearest shape. Sweep configs tries them on this device." in said
+
+
 def test_the_table_has_no_column_without_a_figure_and_says_when_it_scrolls():
     def heads(result):
         return re.findall(r"<th scope=col[^>]*>([^<]*)</th>", view.table(result))

@@ -18,7 +18,7 @@ from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import FAST, Bench
-from playground.ui.context import AGAIN, Context
+from playground.ui.context import AGAIN, LONG, Context
 from playground.ui.tabs import Loaded, Tab
 from playground.ui.tabs.autotune import charts as tune_charts
 from playground.ui.tabs.autotune import moves, winners
@@ -71,6 +71,7 @@ def build(context: Context, bench: Bench) -> Loaded:
         )  # fmt: skip
         start = gr.Button("Sweep configs", variant="primary", elem_id="tune-start")
         stop = gr.Button("Stop", elem_id="tune-stop", visible=False)
+        recorded = gr.Button("Show a recorded sweep", elem_id="tune-recorded", elem_classes="unseen")
     with gr.Column(visible=False) as body:
         with gr.Row(elem_classes="cols"):
             with gr.Column(scale=6, min_width=460, elem_classes="sheet"):
@@ -99,6 +100,7 @@ def build(context: Context, bench: Bench) -> Loaded:
         state, banner, body, measure, across, down, grid, lines_head, lines, spread_head, spread, table, start, stop
     )
     _wire(context, bench, parts, target, ranges)
+    _wire_recorded(context, bench, parts, recorded)
     _wire_extras(parts, exports)
     keep.click(lambda result: winners.keep(context, result), parts.state, [said, kept], **FAST)
     return Loaded(later_outputs=[said, kept], later=lambda *values: ["", winners.listed(context)])
@@ -123,6 +125,13 @@ def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ran
         choice.input(redraw, choices, pictures, **FAST)
 
 
+def _wire_recorded(context: Context, bench: Bench, parts: Parts, shown: gr.Button) -> None:
+    def recorded(request: gr.Request, *values: Any) -> list[Any]:
+        return _recorded(context, request.session_hash or "", values) or [gr.skip()] * len(parts.outputs)
+
+    shown.click(recorded, bench.inputs, parts.outputs, **LONG)
+
+
 def _wire_extras(parts: Parts, exports: list[gr.Button]) -> None:
     kinds = (("py", show.triton_configs), ("csv", show.as_csv), ("json", show.as_json))
     for button, (kind, write) in zip(exports, kinds, strict=True):
@@ -138,6 +147,20 @@ def _file(result: SweepResult, kind: str, text: str) -> dict[str, str]:
 
 
 # A sweep
+
+
+def _recorded(context: Context, session: str, values: tuple[Any, ...]) -> list[Any] | None:
+    """What a GPU's sweep of this kernel found, where this host has no GPU; None where none is recorded."""
+    try:
+        if context.host().kind == "gpu":
+            return None
+        found = context.engine.recorded_sweeps(_asked(context, "sm_90", "", values))
+    except (InputError, EngineError):
+        return None  # pressing Sweep configs tells what is wrong
+    if not found or context.jobs.running(f"tune {session}"):
+        return None
+    drawn = _drawn(show.as_recorded(found[0]), first=True, working=False)
+    return [drawn[0], show.recorded_banner(found[0]), *drawn[2:]]
 
 
 def _run(context: Context, session: str, arch: str, text: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:

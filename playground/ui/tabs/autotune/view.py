@@ -111,6 +111,18 @@ def banner(result: SweepResult) -> str:
     return panels.verdict("right", headline, detail, result.source, panels.stats(items, result.source))
 
 
+def as_recorded(result: SweepResult) -> SweepResult:
+    """A sweep of another device, whose times stand where recorded ones do and win nothing here."""
+    configs = tuple(c.model_copy(update={"us": None, "recorded_us": c.us if c.ok else None}) for c in result.configs)
+    return result.model_copy(update={"configs": configs, "best": None, "source": None, "recorded": result.source})
+
+
+def recorded_banner(result: SweepResult) -> str:
+    """What won on that device, at which shape, and what to press for one's own."""
+    shape = result.recorded_note or f"recorded for {words.shape(result.choice.dims)}"
+    return banner(result.model_copy(update={"note": f"{shape}. Sweep configs tries them on this device"}))
+
+
 # The grid
 
 

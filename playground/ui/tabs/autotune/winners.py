@@ -69,7 +69,10 @@ def build(context: Context, bench: Bench) -> gr.HTML:
 def keep(context: Context, result: SweepResult | None) -> list[str]:
     """Write the winner of a sweep down; what to say, and the winners as they now are."""
     if result is None or result.best is None or result.source is None:
-        return [panels.failed("no config has won; sweep first", nothing_ran=False), listed(context)]
+        return [
+            panels.failed("no config has won on this device; sweep configs first", nothing_ran=False),
+            listed(context),
+        ]
     best = result.configs[result.best]
     assert best.us is not None
     own = result.configs[result.default].us if result.default is not None else None
