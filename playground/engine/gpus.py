@@ -42,6 +42,23 @@ class Gpu:
         return HOST_LINKS.get(self.arch, HOST_LINK)
 
     @property
+    def unit(self) -> str:
+        """What the vendor calls a multiprocessor."""
+        return "CU" if self.arch.startswith("gfx") else "SM"
+
+    @property
+    def one_unit(self) -> str:
+        return "a CU" if self.unit == "CU" else "an SM"
+
+    def matrix_rate(self, dtype: str) -> float:
+        """FLOP/s of matrix products in a dtype, dense: 16-bit ones as listed, TF32 at half of that where there is such
+        a mode (NVIDIA since Ampere, CDNA 3), and float32 at the vector units' rate, which AMD's matrix units share.
+        """
+        if dtype not in ("float32", "tf32"):
+            return self.matrix_flops
+        return self.matrix_flops / 2 if dtype == "tf32" and self.arch not in NO_TF32 else self.vector_flops
+
+    @property
     def shared_rate(self) -> float:
         """Modelled: 128 bytes each clock in each SM or CU, the width of shared memory."""
         return 128.0 * self.sms * self.clock_hz
@@ -57,6 +74,7 @@ KIB, MIB = 1024, 1024**2
 GB, TB, TERA = 1e9, 1e12, 1e12
 HOST_LINKS = {"sm_75": 16 * GB, "sm_80": 32 * GB, "sm_89": 32 * GB}  # PCIe 3 and 4 x16, a way; others PCIe 5
 HOST_LINK = 64 * GB
+NO_TF32 = ("sm_75", "gfx950")
 
 CATALOGUE = {
     gpu.name: gpu

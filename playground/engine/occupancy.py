@@ -69,6 +69,13 @@ class Occupancy:
     limit: str
     by_limit: dict[str, int]
 
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """Every limit that allows no more: to raise one of several changes nothing."""
+        if self.limit not in self.by_limit or self.occupancy == 1:
+            return (self.limit,)
+        return tuple(name for name, blocks in self.by_limit.items() if blocks == self.blocks)
+
 
 def occupancy(arch: str, num_warps: int, registers: int, shared_bytes: int) -> Occupancy:
     """For a program of `num_warps` warps with this many registers a thread and bytes of shared memory.

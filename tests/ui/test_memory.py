@@ -276,7 +276,11 @@ def test_every_gpu_of_the_catalogue_can_be_shown(name):
     residents = (memory_facts.residency(compiled.launches[0].resources, (4,), gpu),)
     shown = facts(gpu=gpu, rates=memory_facts.rates_of(gpu, "bfloat16", {}), code=compiled, residents=residents)
     said = words(views.hierarchy(shown))
-    assert gpu.memory_kind in said and "datasheet" in said and f"over {gpu.sms} SMs" in said
+    assert (
+        gpu.memory_kind in said
+        and "datasheet" in said
+        and f"over {gpu.sms} {'CU' if gpu.name[:2] == 'MI' else 'SM'}s" in said
+    )
     assert drawn.roofline(shown) is not None and "decides" in occupancy.limits(shown)
 
 

@@ -65,11 +65,11 @@ def roofline(facts: Facts) -> go.Figure | None:
     roofs = [Roof(gpu.memory_kind, "hbm", rates.memory)]
     roofs += [Roof("L2", "l2", rates.l2)] if rates.l2 else []
     roofs += [Roof("L1", "sram", rates.l1)] if rates.l1 else []
-    unit = f"products, {facts.trace.choice.dtype}" if rates.source else "matrix units, 16-bit"
-    peaks = {unit: rates.matrix}
+    dtype = facts.trace.choice.dtype
+    peaks = {f"products, {dtype}": rates.matrix}
     if 0 < rates.vector < 0.95 * rates.matrix:
         peaks["vector, float32"] = rates.vector
-    others = {n: (CATALOGUE[n].memory_rate, CATALOGUE[n].matrix_flops) for n in OTHERS if n != gpu.name}
+    others = {n: (CATALOGUE[n].memory_rate, CATALOGUE[n].matrix_rate(dtype)) for n in OTHERS if n != gpu.name}
     here = facts.trace.flops / max(facts.trace.compulsory_bytes, 1)
     return charts.roofline(roofs, peaks, points(facts), others, here, rates.source is None)
 

@@ -31,12 +31,16 @@ from playground.ui.context import Context
 
 HERE = "this device"
 FIRST_GPU = "H200"
+MATRIX_OPS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product")  # as PyTorch names them
 KEPT = 24  # traces that are kept, so that another GPU, or another person, asks for none again
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes/s by level and FLOP/s, with the source: a Source, or None for the datasheet's."""
+    """Bytes/s by level and FLOP/s, with the source: a Source, or None for the datasheet's.
+
+    matrix: of products in the dtype at hand; vector: of any other arithmetic, which is in float32.
+    """
 
     memory: float
     l2: float | None
@@ -73,9 +77,15 @@ class Facts:
 
     @property
     def products(self) -> bool:
-        """The kernel computes with the matrix units."""
-        lines = [line for launch in self.code.launches for line in launch.python] if self.code else []
-        return any("tl.dot" in line for line in lines)
+        """The kernel computes with the matrix units; without its code, eager does."""
+        if self.code is None:
+            return any(step.kernel.startswith(MATRIX_OPS) for step in self.trace.chain)
+        return any("tt.dot" in row.text for launch in self.code.launches for row in launch.stages.get("ttir", ()))
+
+    @property
+    def arithmetic(self) -> float:
+        """FLOP/s that bound this kernel."""
+        return self.rates.matrix if self.products else self.rates.vector
 
 
 class Traces:
@@ -116,11 +126,11 @@ def rates_of(gpu: Gpu, dtype: str, known: Mapping[str, Roofs]) -> Rates:
     """Measured or recorded rates of the GPU where there are any, else the datasheet's."""
     roofs = known.get(gpu.name)
     if roofs is None:
-        return Rates(gpu.memory_rate, None, None, gpu.matrix_flops, gpu.vector_flops, None)
+        return Rates(gpu.memory_rate, None, None, gpu.matrix_rate(dtype), gpu.vector_flops, None)
     level = {name: gbps * 1e9 for name, gbps in roofs.levels_gbps.items()}
     products = {name: tflops * 1e12 for name, tflops in roofs.matmul_tflops.items()}
-    matrix = products.get(dtype) or max(products.values(), default=gpu.matrix_flops)
     vector = products.get("float32", gpu.vector_flops)
+    matrix = products.get(dtype, vector)  # what a device has no rate of its own for, it computes in float32
     return Rates(roofs.copy_gbps * 1e9, level.get("l2"), level.get("l1"), matrix, vector, roofs.source)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from playground.engine.trace_messages import Access, TracedLaunch
 from playground.ui import words
-from playground.ui.tabs.memory.facts import Facts, fresh_bytes
+from playground.ui.tabs.memory.facts import MATRIX_OPS, Facts, fresh_bytes
 
-MATRIX_OPS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product")
 MOST_STEPS = 60  # of a lane; a longer chain is cut, and says so
 
 
@@ -42,6 +41,7 @@ def _lane(name: str, note: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
         "note": note + (f"; the first {MOST_STEPS} of {len(steps)} steps" if cut > 0 else ""),
         "steps": steps[:MOST_STEPS],
         "total": sum(step["bytes"] for step in steps if step["level"] == "hbm"),
+        "floor": sum(step["us"] for step in steps),
     }
 
 
@@ -81,10 +81,9 @@ def _access(facts: Facts, launch: TracedLaunch, access: Access, held: str) -> It
 
 
 def _arithmetic(facts: Facts, kernel: str, held: list[str]) -> dict[str, Any]:
-    rate = facts.rates.matrix if facts.products else facts.rates.vector
     return {
         "kernel": kernel, "verb": "compute", "tensor": "", "held": ", ".join(held), "bytes": 0, "level": "registers",
-        "us": _us(facts.trace.flops, rate), "flops": facts.trace.flops,
+        "us": _us(facts.trace.flops, facts.arithmetic), "flops": facts.trace.flops,
     }  # fmt: skip
 
 

@@ -17,15 +17,16 @@ def limits(facts: Facts) -> str:
     parts = []
     for held in facts.residents:
         by_limit = held.held.by_limit
+        deciding = held.held.deciding
         top = min(by_limit["programs"], max(by_limit.values())) or 1  # beyond that a limit is none
         rows = "".join(
-            f'<li class="{"decides" if name == held.held.limit else ""}"><span>{escape(name)}</span>'
+            f'<li class="{"decides" if name in deciding else ""}"><span>{escape(name)}</span>'
             f'<div class="bar"><i style="width:{min(100.0, 100 * value / top):.1f}%"></i></div><b>{value}</b>'
-            f"<small>{'decides' if name == held.held.limit else ''}</small></li>"
+            f"<small>{'decides' if name in deciding else ''}</small></li>"
             for name, value in by_limit.items()
         )
         parts.append(
-            f"<p><b>{escape(held.kernel)}</b>: {words.count(held.held.blocks, 'program')} on an SM, "
+            f"<p><b>{escape(held.kernel)}</b>: {words.count(held.held.blocks, 'program')} on {facts.gpu.one_unit}, "
             f"{words.percent(held.held.occupancy)} % of its warps.</p><ul class='ways limits'>{rows}</ul>"
         )
     return "".join(parts)
@@ -46,7 +47,7 @@ class Trial:
     failure: str = ""
 
 
-def what_if(trials: Mapping[tuple[str, int], Trial], chosen: tuple[str, int] | None) -> str:
+def what_if(trials: Mapping[tuple[str, int], Trial], chosen: tuple[str, int] | None, unit: str = "an SM") -> str:
     """Block sizes down, warps across; each cell is the share of an SM's warps that are held."""
     blocks = list(dict.fromkeys(block for block, _ in trials))
     warps = sorted({w for _, w in trials})
@@ -60,7 +61,7 @@ def what_if(trials: Mapping[tuple[str, int], Trial], chosen: tuple[str, int] | N
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Occupancy by block and warps">'
         '<table class="occ">'
-        "<caption>share of an SM’s warps that are held, %; small: registers a thread, programs on an SM</caption>"
+        f"<caption>share of {unit}’s warps that are held, %; small: registers a thread, programs on {unit}</caption>"
         f"<thead><tr><th class='corner'>num_warps →<br>block ↓</th>{head}</tr></thead><tbody>{body}</tbody>"
         "</table></div>"
     )

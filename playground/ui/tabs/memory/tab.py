@@ -17,7 +17,7 @@ from playground.ui import live, panels, words
 from playground.ui.bench import Bench
 from playground.ui.context import LONG, Context
 from playground.ui.tabs import Loaded, Tab
-from playground.ui.tabs.memory import access_map, drawn, occupancy, traffic, views
+from playground.ui.tabs.memory import access_map, drawn, export, headings, method, occupancy, traffic, views
 from playground.ui.tabs.memory import measure as memory_measure
 from playground.ui.tabs.memory import trials as memory_trials
 from playground.ui.tabs.memory.facts import FIRST_GPU, HERE, Facts, Traces, ask_for
@@ -47,11 +47,13 @@ class Sheets:
     levels: Any
     journey_head: Any
     journey: Any
+    journey_how: Any
     flows_head: Any
     flows: Any
     roof_head: Any
     roof: Any
     roof_note: Any
+    ways_head: Any
     ways: Any
     map_head: Any
     map: Any
@@ -61,6 +63,7 @@ class Sheets:
     limits_head: Any
     limits: Any
     trials: Any
+    trace: Any
 
     @property
     def all(self) -> list[Any]:
@@ -111,6 +114,7 @@ def _body(context: Context, banner: Any, head: Any) -> tuple[Sheets, dict[str, A
         with gr.Column(elem_classes="sheet", min_width=460):
             parts["journey_head"] = live.html()
             parts["journey"] = _drawn_by("journey", "journey.js")
+            parts["journey_how"] = live.html()
     with gr.Column(elem_classes="sheet"):  # across the page: a chain of ten kernels has room for its names
         parts["flows_head"] = live.html()
         said = "Bytes through memory, eager's kernels above, Triton's below"
@@ -121,11 +125,12 @@ def _body(context: Context, banner: Any, head: Any) -> tuple[Sheets, dict[str, A
             parts["roof"] = live.chart(context.plotly, "Roofline: TFLOP per second against FLOP per byte")
             parts["roof_note"] = live.html()
         with gr.Column(elem_classes="sheet", min_width=460):
-            live.html(panels.section("Bytes three ways", None, "the least, what the program asks for, what DRAM saw"))
-            parts["ways"] = live.html()
+            parts["ways_head"], parts["ways"] = live.html(), live.html()
     with gr.Column(elem_classes="sheet"):
         parts["map_head"] = live.html()
         parts["map"] = _drawn_by("accmap", "access.js")
+        parts["trace"] = gr.State(None)
+        export.build(parts["trace"])
     with gr.Row(elem_classes="memcols"):
         with gr.Column(elem_classes="sheet", min_width=460):
             parts["sizes_head"] = live.html()
@@ -198,22 +203,29 @@ def _drawn(facts: Facts) -> list[Any]:
         panels.section(TITLE, trace.source, f"{shape}; {traced}"),
         panels.section(f"The levels {where}", None, views.gpu_note(gpu)),
         views.hierarchy(facts),
-        panels.section("The journey of a tile", "modelled", clock),
+        panels.section(headings.of_journey(facts), "modelled", clock),
         views.journey(facts) if rates.memory and trace.launches else None,
-        panels.section(views.flows_title(facts), "modelled", widths),
+        method.flowed(),
+        panels.section(headings.of_flows(facts), "modelled", widths),
         live.drawn(drawn.flows(facts)),
-        panels.section(views.roof_title(facts), rates.source or "modelled", roofs),
+        panels.section(headings.of_roof(facts), rates.source or "modelled", roofs),
         live.drawn(roof),
-        "" if roof else NO_ROOFLINE,
-        traffic.three_ways(facts) + traffic.differences(facts),
-        panels.section("Access map", trace.source, "pick a program; each load and store of it, lane by lane"),
+        method.roofs(facts) if roof else NO_ROOFLINE,
+        panels.section(headings.of_ways(facts), None, "the least, what the program asks for, what DRAM saw"),
+        traffic.three_ways(facts) + traffic.differences(facts) + method.counted(),
+        panels.section(headings.of_map(facts), trace.source, "pick a program; each load and store of it, lane by lane"),
         access_map.as_json(trace) if trace.launches else None,
-        panels.section(views.sizes_title(facts), *_sizes_head(facts)),
+        panels.section(headings.of_sizes(facts), *_sizes_head(facts)),
         live.drawn(sizes),
         "" if sizes else NO_SIZES,
-        panels.section("Occupancy", "compiled" if facts.code else None, f"programs that an SM holds, {gpu.name}"),
-        occupancy.limits(facts),
+        panels.section(
+            headings.of_occupancy(facts),
+            "compiled" if facts.code else None,
+            f"programs that {gpu.one_unit} holds, {gpu.name}",
+        ),
+        occupancy.limits(facts) + (method.occupied(gpu) if facts.residents else ""),
         "",
+        trace,
     ]
 
 
@@ -238,7 +250,7 @@ def _trials(
         now = memory_trials.key_of(facts.code.choice.config)
         for progress, trials in memory_trials.try_all(context, facts, cancel):
             left = progress.done < progress.total
-            yield occupancy.what_if(trials, now) + (panels.working(progress) if left else "")
+            yield occupancy.what_if(trials, now, facts.gpu.one_unit) + (panels.working(progress) if left else "")
     except (InputError, EngineError) as error:
         yield panels.failed(str(error), nothing_ran=False)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from playground.ui import words
 
 KIB = 1024
+SHORT = (("ns", 1e-3), *words.MICROSECONDS)
 
 
 def cache_size(size: float) -> str:
@@ -22,6 +23,10 @@ def bytes_text(size: float) -> str:
 def times_text(times: float) -> str:
     """How often: 64, 1.5."""
     return f"{times:,.0f}" if times >= 100 else f"{times:.3g}"
+
+
+def time_text(us: float) -> str:
+    return words.text(us, SHORT)
 
 
 def rate_text(rate: float) -> str:

@@ -11,8 +11,8 @@ from html import escape
 from playground.engine.gpus import Gpu
 from playground.engine.messages import Source
 from playground.ui import panels, words
-from playground.ui.tabs.memory import drawn
 from playground.ui.tabs.memory import journey as memory_journey
+from playground.ui.tabs.memory import method
 from playground.ui.tabs.memory.facts import Facts, fresh_bytes
 from playground.ui.tabs.memory.text import bytes_text, cache_size, rate_text
 
@@ -41,32 +41,6 @@ def _beside_eager(ours: float, eager: float) -> str:
         less = f"{bytes_text(eager - ours)}, or {words.percent(1 - ours / eager)} %, less"
         return f"Through memory it moves {bytes_text(ours)}, {less} than eager's {bytes_text(eager)}."
     return f"Through memory it moves {bytes_text(ours)}; eager moves {bytes_text(eager)}."
-
-
-# Headings that say what their chart shows
-
-
-def flows_title(facts: Facts) -> str:
-    ours, eager = memory_journey.saved(facts)
-    if not eager > 1.02 * ours > 0:
-        return "Bytes, fused and not"
-    return f"Fused {bytes_text(ours)}, eager {bytes_text(eager)}"
-
-
-def roof_title(facts: Facts) -> str:
-    """Which of the two roofs is the lower one at this shape."""
-    trace, rates = facts.trace, facts.rates
-    if not (trace.flops and trace.compulsory_bytes and rates.memory and rates.matrix):
-        return "Roofline"
-    intensity = trace.flops / trace.compulsory_bytes
-    lower = "memory" if intensity * rates.memory < rates.matrix else "arithmetic"
-    return f"Roofline: {lower} bounds it, at {words.digits(intensity)} FLOP per byte"
-
-
-def sizes_title(facts: Facts) -> str:
-    found = [r.providers["triton"] for r in drawn.of_gpu(facts) if "triton" in r.providers]
-    best = max((p.gbps for p in found if p.ok and p.gbps), default=None)
-    return f"Bandwidth against size: up to {rate_text(best * 1e9)}" if best else "Bandwidth against size"
 
 
 # The levels
@@ -101,9 +75,11 @@ def _gpu_levels(facts: Facts) -> list[Level]:
     if datasheet:
         memory.append((rate_text(gpu.memory_rate), "datasheet"))
     found = [
-        Level("registers", "Registers", f"{cache_size(gpu.register_bytes)} per SM", registers, *_registers(facts)),
         Level(
-            "sram", "Shared memory", f"{cache_size(gpu.shared_bytes)} per SM",
+            "registers", "Registers", f"{cache_size(gpu.register_bytes)} per {gpu.unit}", registers, *_registers(facts)
+        ),
+        Level(
+            "sram", "Shared memory", f"{cache_size(gpu.shared_bytes)} per {gpu.unit}",
             [*([(rate_text(rates.l1), rates.source)] if rates.l1 and rates.source else []), *on_chip], *_shared(facts),
         ),
         Level("l2", "L2", cache_size(gpu.l2_bytes),
@@ -126,7 +102,8 @@ def _registers(facts: Facts) -> tuple[str, float | None]:
     if not facts.residents:
         return facts.refused or "not known", None
     held = facts.residents[0]
-    text = f"{cache_size(held.register_bytes)} a program, {words.count(held.held.blocks, 'program')} on an SM"
+    programs = f"{words.count(held.held.blocks, 'program')} on {facts.gpu.one_unit}"
+    text = f"{cache_size(held.register_bytes)} a program, {programs}"
     return text, held.registers_on_sm / facts.gpu.register_bytes
 
 
@@ -184,7 +161,7 @@ def hierarchy(facts: Facts) -> str:
     body = "".join(_level(level, i, len(found)) for i, level in enumerate(found))
     return (
         '<div class="hier"><div class="heads" aria-hidden="true"><span>level and capacity</span><span>bandwidth</span>'
-        f"<span>this kernel</span></div><ol>{body}</ol></div>{_waves(facts)}"
+        f"<span>this kernel</span></div><ol>{body}</ol></div>{_waves(facts)}{method.levels(facts)}"
     )
 
 
@@ -222,7 +199,7 @@ def _waves(facts: Facts) -> str:
     lines = []
     for held in facts.residents:
         if not held.held.blocks:
-            lines.append(f"{held.kernel}: one program does not fit on an SM of this GPU.")
+            lines.append(f"{held.kernel}: one program does not fit on {facts.gpu.one_unit} of this GPU.")
             continue
         if held.waves <= 1:
             share = held.programs / held.resident
@@ -232,7 +209,9 @@ def _waves(facts: Facts) -> str:
             rest = f"in {held.waves:.2f} waves of {held.resident:,}"
             tail = held.waves - math.floor(held.waves)
             rest += f"; the last wave fills {words.percent(tail)} % of the places" if 0 < tail < 0.98 else ""
-        lines.append(f"{held.kernel}: {words.count(held.programs, 'program')} over {facts.gpu.sms} SMs, {rest}.")
+        lines.append(
+            f"{held.kernel}: {words.count(held.programs, 'program')} over {facts.gpu.sms} {facts.gpu.unit}s, {rest}."
+        )
     body = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return f'<div class="waves">{body} {panels.badge("compiled")}</div>' if lines else ""
 

@@ -5,6 +5,7 @@ Pure text. docs/decisions says why; here it is said what, for whoever doubts the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from playground.engine.messages import BenchResult
@@ -42,7 +43,7 @@ MATMUL = {True: "PyTorch's products of 4,096 and 8,192 squared", False: "PyTorch
 
 
 def judged() -> str:
-    return _details("How it is judged", [JUDGED])
+    return details("How it is judged", [JUDGED])
 
 
 def timed(bench: BenchResult) -> str:
@@ -51,7 +52,7 @@ def timed(bench: BenchResult) -> str:
     method = own.method if own and own.method else next((p.method for p in bench.providers.values() if p.method), "")
     if method not in TIMED:
         return judged()
-    return _details(
+    return details(
         "How it is judged and timed",
         [JUDGED, (method[0].upper() + method[1:], f"{AGAIN}{TIMED[method]} {SPREAD} {SPEEDUP}"), _roof(bench, method)],
     )
@@ -71,6 +72,6 @@ def _roof(bench: BenchResult, method: str) -> tuple[str, str]:
     )
 
 
-def _details(title: str, parts: list[tuple[str, str]]) -> str:
+def details(title: str, parts: Sequence[tuple[str, str]]) -> str:
     body = "".join(f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in parts)
     return f'<details class="how"><summary>{escape(title)}</summary><dl>{body}</dl></details>'
