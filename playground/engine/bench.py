@@ -18,10 +18,10 @@ import torch
 from kernels.spec import Cost, Inputs
 from playground.engine import choose, execute, host, roofs, shares, timing
 from playground.engine.baselines import EAGER, TRITON, Loader, Unavailable, implementations, named
-from playground.engine.errors import describe, is_fatal
+from playground.engine.errors import describe
 from playground.engine.execute import Case, OutsideTensor, Verdicts
 from playground.engine.guards import Overwritten
-from playground.engine.job import Cancelled, Job, NeedsInterpreter
+from playground.engine.job import Cancelled, Job, NeedsInterpreter, is_fatal
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,

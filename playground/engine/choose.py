@@ -8,7 +8,6 @@ that does not fit is refused with the nearest one that does.
 from __future__ import annotations
 
 import math
-import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -177,6 +176,14 @@ def as_choice(request: Request, chosen: Chosen, config: Config, origin: Origin) 
     )  # fmt: skip
 
 
+def target_named(name: str) -> Target:
+    """A GPU by its architecture. Raises InputError that lists those there are."""
+    gpus = [arch for arch, target in TARGETS.items() if target.kind != "cpu"]
+    if name not in gpus:
+        raise InputError(f"no target is named {name!r}; choose from {', '.join(gpus)}", "target")
+    return TARGETS[name]
+
+
 # Room and time
 
 
@@ -210,8 +217,7 @@ def need(spec: KernelSpec, dims: Mapping[str, int], dtype: str, target: Target, 
 
 def _cpu_seconds(moved: int, flops: int, programs: int, interpreted: bool) -> float:
     """Upper guess for a run with its reference: not a forecast, a fence. Rates are low ones for one laptop core."""
-    cores = os.cpu_count() or 1
-    alone = moved * 12 / 3e9 + flops * 4 / (8e9 * cores)
+    alone = moved * 12 / 3e9 + flops * 4 / (8e9 * host.cpu_cores())
     return alone + (programs * 2e-3 + flops / 2e8 if interpreted else 0.0)
 
 

@@ -22,7 +22,7 @@ _NO_STAGE = "it is written in Gluon, which begins at ttgir"
 def code(request: CodeRequest, job: Job) -> CodeResult:
     """The handler of `code`. Raises InputError, and EngineError where the target refuses the kernel."""
     began = time.perf_counter()
-    target = compile.target_named(request.target)
+    target = choose.target_named(request.target)
     wanted = _stages(request, target)
     chosen = choose.validate(request, gpu=True)
     with edits.edited(chosen.spec, chosen.bug, request.source) as spec:

@@ -24,8 +24,7 @@ from triton.compiler.errors import CompilationError
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import create_function_from_signature
 
-from kernels.spec import InputError, Inputs, KernelSpec, Launch, Plan, Target
-from kernels.targets import TARGETS
+from kernels.spec import Inputs, KernelSpec, Launch, Target
 from playground.engine import chain, choose, edits, host, ptxas
 from playground.engine.errors import describe
 from playground.engine.job import Job
@@ -58,7 +57,7 @@ class Compiled:
 
 def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
     """The handler of `resources`. Raises InputError, and EngineError where the target refuses the kernel."""
-    target = target_named(request.target)
+    target = choose.target_named(request.target)
     chosen = choose.validate(request, gpu=True)
     with edits.edited(chosen.spec, chosen.bug, request.source) as spec:
         inputs = meta_inputs(spec, chosen)
@@ -77,14 +76,6 @@ def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
             source=source(target), eager_kernels=tuple(step.kernel for step in steps),
             eager_bytes=sum(step.bytes for step in steps),
         )  # fmt: skip
-
-
-def target_named(name: str) -> Target:
-    """Raises InputError that lists the GPUs there are."""
-    gpus = [arch for arch, target in TARGETS.items() if target.kind != "cpu"]
-    if name not in gpus:
-        raise InputError(f"no target is named {name!r}; choose from {', '.join(gpus)}", "target")
-    return TARGETS[name]
 
 
 def meta_inputs(spec: KernelSpec, chosen: choose.Chosen) -> Inputs:
@@ -225,8 +216,3 @@ def _instructions(assembly: str, kind: str) -> dict[str, int]:
 def source(target: Target) -> Source:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Source(kind="compiled", device=target.arch, date=now, versions=host.versions())
-
-
-def compile_plan(plan: Plan, target: Target) -> list[Compiled]:
-    """Every launch of a plan."""
-    return [compile_or_explain(launch, target) for launch in plan.launches]

@@ -198,13 +198,13 @@ class Engine:
         from kernels import InputError
         from kernels.spec import Target
         from kernels.targets import TARGETS
-        from playground.engine import sweep
+        from playground.engine import choose, sweep
 
         chosen = self.validate(request)
         assert chosen is not None
         try:
             if request.target is not None:
-                sweep.target_named(request.target)  # a mistake is told before a worker is started
+                choose.target_named(request.target)  # a mistake is told before a worker is started
             here = Target.named("cpu")
             if request.timed:
                 host = self.host()

@@ -1,4 +1,4 @@
-"""An exception as one line for a person, and which ones a CUDA context does not survive."""
+"""An exception as one line for a person."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import sys
 
 from kernels.spec import KernelSpec
 from playground.engine.edits import first_line, line_in
-
-
-def is_fatal(error: BaseException) -> bool:
-    """A CUDA error after which the context answers nothing any more: the worker must be replaced."""
-    text = str(error)
-    return "CUDA error" in text or "illegal memory access" in text or "Triton Error [CUDA]" in text
 
 
 def describe(error: BaseException, spec: KernelSpec | None = None) -> str:

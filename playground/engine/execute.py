@@ -21,9 +21,9 @@ from kernels.spec import Config, InputError, Inputs, KernelSpec, Plan, Target
 from playground.engine import choose, edits, host
 from playground.engine.baselines import TRITON, Loader, Unavailable, eager_of, implementations, named
 from playground.engine.choose import Chosen, Origin
-from playground.engine.errors import describe, is_fatal
+from playground.engine.errors import describe
 from playground.engine.guards import Guarded, Overwritten, guarded
-from playground.engine.job import Cancelled, Job, NeedsInterpreter
+from playground.engine.job import Cancelled, Job, NeedsInterpreter, is_fatal
 from playground.engine.messages import (
     EngineError,
     Failure,

@@ -38,7 +38,7 @@ class _Written(Exception):
 def inductor(request: InductorRequest, job: Job) -> InductorResult:
     """The handler of `inductor`. Raises InputError, and EngineError where Inductor has no Triton for it."""
     began = time.perf_counter()
-    target = compile.target_named(request.target)
+    target = choose.target_named(request.target)
     if target.kind != "cuda":
         raise InputError(f"{target.arch} is no NVIDIA target, which this needs; choose sm_80 or newer", "target")
     chosen = choose.validate(request, gpu=True)

@@ -1,4 +1,7 @@
-"""What a worker hands to the code that does its work: the device, and the way to report and to be stopped."""
+"""What a worker hands to the code that does its work: the device, and the way to report and to be stopped.
+
+And the ways in which that work ends early.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,17 @@ class Cancelled(Exception):
 
 class NeedsInterpreter(Exception):
     """The native path cannot do this; the message says why in one line. The engine goes to the interpreter."""
+
+
+# After these a GPU's context answers every call with the same error.
+FATAL = ("CUDA error", "Triton Error [CUDA]", "device-side assert", "illegal memory access", "HIP error")
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether the process is of no more use after this error of a GPU's: the worker must be replaced."""
+    if not isinstance(error, RuntimeError) or type(error).__name__ == "OutOfMemoryError":
+        return False
+    return any(text in str(error) for text in FATAL)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ import kernels
 from kernels.spec import InputError, KernelSpec, Target
 from playground.engine import bench, execute, fingerprint, host, recordings, roofs
 from playground.engine import compile as offline
-from playground.engine.errors import describe, is_fatal
-from playground.engine.job import Job
+from playground.engine.errors import describe
+from playground.engine.job import Job, is_fatal
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
@@ -194,8 +194,3 @@ def _line(timed: BenchResult) -> str:
     own = timed.providers["triton"]
     share = f", {own.share_of_peak:.1%} of the {timed.bound} roof" if own.share_of_peak else ""
     return ", ".join(parts) + share
-
-
-def record_check(directory: Path) -> list[str]:
-    """A line for each recording that is stale or cannot be read."""
-    return recordings.check(directory)

@@ -14,8 +14,8 @@ import kernels
 from kernels.spec import InputError, KernelSpec, Target
 from playground.engine import bench, choose, record, recordings, roofs, sweep
 from playground.engine import compile as offline
-from playground.engine.errors import describe, is_fatal
-from playground.engine.job import Job
+from playground.engine.errors import describe
+from playground.engine.job import Job, is_fatal
 from playground.engine.messages import EngineError, Failure, Progress, ResourcesRequest, Source
 from playground.engine.recordings import Recording
 from playground.engine.sweep_messages import SweepRequest, SweepResult

@@ -168,6 +168,3 @@ def check(directory: Path) -> list[str]:
         if stale:
             lines.append(f"{name}: recorded with an older kernel on {recording.date[:10]}; record it again")
     return lines
-
-
-# What ran, as a hash

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kernels.spec import Config, InputError, Target
-from kernels.targets import TARGETS
 from playground.engine import choose, occupancy
 from playground.engine.choose import Chosen
 from playground.engine.messages import (
@@ -88,7 +87,7 @@ def listed(request: SweepRequest, chosen: Chosen, here: Target) -> list[ConfigCh
         return _unique(request.configs)
     targets = [here] if request.timed else []
     if request.target is not None:
-        targets.insert(0, target_named(request.target))
+        targets.insert(0, choose.target_named(request.target))
     inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
     return _unique(as_choice(c) for target in targets for c in chosen.spec.configs(inputs, target))
 
@@ -102,16 +101,9 @@ def as_choice(config: Config) -> ConfigChoice:
     return ConfigChoice(meta=dict(config.meta), num_warps=config.num_warps, num_stages=config.num_stages)
 
 
-def target_named(name: str) -> Target:
-    if name not in TARGETS or TARGETS[name].kind == "cpu":
-        gpus = ", ".join(arch for arch, t in TARGETS.items() if t.kind != "cpu")
-        raise InputError(f"no target is named {name!r}; choose from {gpus}", "target")
-    return TARGETS[name]
-
-
 def _started(request: SweepRequest, chosen: Chosen, configs: list[ConfigChoice], here: Target) -> _State:
     inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
-    target = here if request.timed else target_named(request.target or "sm_90")
+    target = here if request.timed else choose.target_named(request.target or "sm_90")
     own = as_choice(chosen.spec.default_config(inputs, target))
     choice = choose.as_choice(request, chosen, Config(own.meta, own.num_warps, own.num_stages), "spec")
     return _State(

@@ -9,7 +9,8 @@ import torch
 
 from playground.engine import choose, judge
 from playground.engine.baselines import eager_of, named
-from playground.engine.errors import describe, is_fatal
+from playground.engine.errors import describe
+from playground.engine.job import is_fatal
 from playground.engine.messages import OutputVerdict
 
 if TYPE_CHECKING:

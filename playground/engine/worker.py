@@ -24,15 +24,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from playground.engine.job import Cancelled, NeedsInterpreter
+from playground.engine.job import Cancelled, NeedsInterpreter, is_fatal
 from playground.engine.messages import EngineError, Failure, Progress
 from playground.engine.protocol import Do, Done, Failed, ProtocolError, Ready, Report, Sender, Taken, receive, to_worker
 
 REPORT_SECONDS = 0.05  # a page draws no faster
 PR_SET_PDEATHSIG = 1
-
-# After these a CUDA context answers every call with the same error, so the process is of no more use.
-STICKY = ("CUDA error", "Triton Error [CUDA]", "device-side assert", "illegal memory access", "HIP error")
 
 
 class Inbox:
@@ -112,7 +109,7 @@ def serve(do: Do, find: Callable, make_job: Callable, inbox: Inbox, reporter: Re
     except NeedsInterpreter as e:
         return Failed(id=do.id, failure=Failure(kind="unavailable", message=one_line(str(e))), interpret=True)
     except BaseException as e:  # noqa: BLE001 - a handler runs other people's code: sys.exit must not end us either
-        return Failed(id=do.id, failure=explain(e), broken=is_sticky(e))
+        return Failed(id=do.id, failure=explain(e), broken=is_fatal(e))
     finally:
         with contextlib.suppress(OSError):
             reporter.flush()
@@ -132,12 +129,6 @@ def explain(error: BaseException) -> Failure:
         detail = f" ({one_line(str(error))})" if str(error) else ""
         return Failure(kind="failed", message=f"memory ran out{detail}: choose a smaller shape")
     return Failure(kind="failed", message=one_line(f"{type(error).__name__}: {error}"))
-
-
-def is_sticky(error: BaseException) -> bool:
-    if not isinstance(error, RuntimeError) or type(error).__name__ == "OutOfMemoryError":
-        return False
-    return any(text in str(error) for text in STICKY)
 
 
 def one_line(text: str, longest: int = 400) -> str:

@@ -294,3 +294,15 @@ def test_results_are_matched_with_outputs_by_order():
     assert baselines.named(x, ["out"]) == {"out": x}
     with pytest.raises(ValueError, match="gave 1 results; 2 are needed"):
         baselines.named((x,), ["out", "new_residual"])
+
+
+@pytest.mark.parametrize("words", ["CUDA error: misaligned address", "HIP error: an illegal memory access"])
+def test_an_error_that_a_gpus_context_does_not_survive_ends_the_run(monkeypatch, words):
+    """As a line of its own it would leave a worker at work that answers every later request with the same error."""
+
+    def broken(**inputs):
+        raise RuntimeError(words)
+
+    changed(monkeypatch, "vector_add", baselines=(Baseline("broken", lambda: broken, "never", ("cpu",)),))
+    with pytest.raises(RuntimeError, match=words):
+        run(baselines=("broken",))

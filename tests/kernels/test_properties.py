@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernels.spec import InputError, KernelSpec, torch_dtype
 from playground.engine import choose, judge
 from playground.engine.baselines import eager_of, named
-from playground.engine.errors import is_fatal
+from playground.engine.job import is_fatal
 from playground.engine.messages import RunRequest
 from tests.kernels import conformance
 from tests.kernels.conformance import SPECS
