@@ -9,12 +9,13 @@
 FROM python:3.12-slim-bookworm
 
 # gcc at run time: Triton compiles its launcher when a kernel first runs; g++ is for torch.compile on a CPU.
-# The folder is made here because a builder other than BuildKit would give WORKDIR's to root.
+# The folders are made here because a builder other than BuildKit would give WORKDIR's to root, and Docker gives a
+# volume to whom the image gives its place.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends g++ \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 user \
-    && install -d -o user -g user /home/user/app
+    && install -d -o user -g user /home/user/app /home/user/.cache
 
 USER user
 WORKDIR /home/user/app
@@ -23,7 +24,8 @@ WORKDIR /home/user/app
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     PYTHONUNBUFFERED=1 \
-    PIP_NO_CACHE_DIR=1
+    PIP_NO_CACHE_DIR=1 \
+    UV_NO_CACHE=1
 
 # No GPU is there while an image is built, so what pip chooses (CUDA) is the default here.
 ARG TORCH_INDEX=
