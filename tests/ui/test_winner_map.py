@@ -1,6 +1,7 @@
 """How the winner moves over shapes: which shapes, who is shown to win where, and what is kept when it is stopped."""
 
 import html
+import itertools
 import re
 
 import pytest
@@ -164,3 +165,21 @@ def test_sizes_that_a_shape_does_not_leave_room_for_are_refused():
     assert "minutes" in winner_map.too_large(get("softmax"), request, CPU, {"rows": 2**20, "n": 2**14})
     with pytest.raises(InputError, match="softmax has no dim 'm'; choose "):
         winner_map.empty(get("softmax"), Request(kernel="softmax"), CPU, "m", NONE)
+
+
+def test_the_map_has_no_hue_of_a_provider_and_a_line_where_the_winner_changes():
+    page = drawn(Engine(), "n", "rows")[-1][0]
+    assert "--p-" not in page and "--own" not in page
+    first = re.search(r"<tbody><tr>(.*?)</tr>", page)[1]
+    letters = re.findall(r'<b class="who">(\w)</b>', first)
+    lined = [" left" in cell for cell in re.findall(r'<td class="([^"]*)"', first)]
+    assert lined == [False, *(a != b for a, b in itertools.pairwise(letters))] and sum(lined) == 1
+    assert " up" not in page  # every row has the same winners
+
+
+@pytest.mark.parametrize("times, heat", [(1.1, "20"), (1.3, "40"), (1.5, "76"), (1.9, "88"), (2.1, "100"), (40, "100")])
+def test_the_faster_the_winner_the_stronger_the_colour(times, heat):
+    """A step for each quarter of a doubling: 1, 1.19, 1.41, 1.68 and 2 times the default."""
+    found = winner_map.empty(get("softmax"), asked("softmax"), CPU, "n", "rows")
+    found.cells = dict.fromkeys(found.shapes, swept(asked("softmax"), 10.0 * times, 10.0))
+    assert set(re.findall(r"--heat:(\d+)%", winner_map.picture(found))) == {heat}

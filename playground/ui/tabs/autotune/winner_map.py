@@ -1,7 +1,8 @@
 """How the winner moves over shapes: which shapes are swept, and the picture of which config wins at each.
 
 Pure: a spec and engine results in, shapes and HTML out. Over one dim every config's time is shown at every size; over
-two a cell is a shape, its colour and letter say who wins there, its number how far the default is behind.
+two a cell is a shape: its letter says who wins there, with a line where that changes, and its number and strength of
+colour how far the default is behind. Hues are the providers', so that no config has one of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from playground.engine.messages import HostResult, Request
 from playground.engine.sweep_messages import SweepResult
 from playground.ui import panels, sweep, words
 from playground.ui.tabs.autotune.view import STEPS
-from playground.ui.theme import OTHER, PROVIDERS, slug
 
 NONE = "one dim alone"
 MOST_ACROSS, MOST_DOWN, MOST_ALONE = 4, 3, 5
@@ -169,18 +169,18 @@ def _grid(found: Map) -> str:
     ranked = sorted(dict.fromkeys(won), key=lambda label: -won.count(label))
     head = "".join(f"<th scope=col>{x:,}</th>" for x in found.xs)
     rows = "".join(
-        f"<tr><th scope=row>{y:,}</th>{''.join(_cell(found.cells.get((x, y)), ranked) for x in found.xs)}</tr>"
-        for y in found.ys
+        f"<tr><th scope=row>{y:,}</th>{''.join(_cell(found, i, j, ranked) for i in range(len(found.xs)))}</tr>"
+        for j, y in enumerate(found.ys)
     )
     legend = "".join(
-        f'<li style="{_colour(i)}"><b class="who">{_letter(i)}</b>{escape(label)}'
+        f'<li><b class="who">{_letter(i)}</b>{escape(label)}'
         f"<small>{words.count(won.count(label), 'shape')}</small></li>"
         for i, label in enumerate(ranked)
     )
     title = f"Winner over {found.across} and {found.down}"
     caption = (
-        "letter and colour: the config that wins, or the default where the two cannot be told apart; number: how many "
-        "times as fast as the default"
+        "letter: the config that wins, or the default where the two cannot be told apart, with a line where it "
+        "changes; number and strength of colour: how many times as fast as the default"
     )
     corner = f"{escape(found.across)} →<br>{escape(found.down)} ↓"
     return _table(title, caption, corner, head, rows) + f'<ul class="winners">{legend}</ul>'
@@ -198,7 +198,14 @@ def winner(cell: SweepResult) -> int:
     return cell.default if cell.default in tied else tied[0]
 
 
-def _cell(cell: SweepResult | str | None, ranked: Sequence[str]) -> str:
+def _who(found: Map, i: int, j: int) -> str | None:
+    """Who wins at the i-th size across and the j-th down; None where nobody does, beyond the edge too."""
+    cell = found.cells.get((found.xs[i], found.ys[j])) if i >= 0 and j >= 0 else None
+    return cell.configs[winner(cell)].config.label if isinstance(cell, SweepResult) and cell.best is not None else None
+
+
+def _cell(found: Map, x: int, y: int, ranked: Sequence[str]) -> str:
+    cell = found.cells.get((found.xs[x], found.ys[y]))
     if cell is None:
         return '<td class="none" title="not swept yet">·</td>'
     if isinstance(cell, str):
@@ -209,24 +216,26 @@ def _cell(cell: SweepResult | str | None, ranked: Sequence[str]) -> str:
     own, default = cell.configs[at], cell.configs[cell.default] if cell.default is not None else None
     assert own.us is not None
     told, i = f"{own.config.label}: {words.text(own.us.p50, words.MICROSECONDS)}", ranked.index(own.config.label)
+    times = 1.0
     if at == cell.default:
         gain = "default"
     elif default and default.ok and default.us:
-        gain = f"{words.digits(default.us.p50 / own.us.p50)}×"
+        times = default.us.p50 / own.us.p50
+        gain = f"{words.digits(times)}×"
         told += f"; default {words.text(default.us.p50, words.MICROSECONDS)}"
     else:
         gain, told = "–", f"{told}; the default has no time here"
-    return f'<td class="won" style="{_colour(i)}" title="{escape(told)}"><b class="who">{_letter(i)}</b>{gain}</td>'
+    heat = STEPS[min(5, math.ceil(4 * math.log2(times)))] if times > 1 else 0
+    beside = {"left": _who(found, x - 1, y), "up": _who(found, x, y - 1)}
+    lines = "".join(f" {side}" for side, who in beside.items() if who not in (None, own.config.label))
+    return (
+        f'<td class="won{lines}" style="--heat:{heat}%" data-hot="{int(heat > 50)}" title="{escape(told)}">'
+        f'<b class="who">{_letter(i)}</b>{gain}</td>'
+    )
 
 
 def _letter(i: int) -> str:
     return chr(ord("A") + i % 26)
-
-
-def _colour(i: int) -> str:
-    """Colours that can be told apart; when they are used up, the letter alone tells."""
-    names = [name for name in PROVIDERS if name != OTHER]
-    return f"--own:var(--p-{slug(names[i]) if i < len(names) else 'other'})"
 
 
 def _table(label: str, caption: str, corner: str, head: str, rows: str) -> str:
