@@ -233,11 +233,20 @@ def _times(answer: BenchResult | Failure, state: _State) -> dict:
     }  # fmt: skip
 
 
+def _tied(state: _State, best: int | None) -> bool:
+    """Whether noise alone may part the default from the best: then nothing was won that could repay."""
+    if best is None or state.default is None:
+        return False
+    own, first = state.configs[state.default].us, state.configs[best].us
+    return own is not None and first is not None and own.overlaps(first)
+
+
 def _result(state: _State, done: bool) -> SweepResult:
     timed = {i: c.us.p50 for i, c in enumerate(state.configs) if c.ok and c.us}
     best = min(timed, key=lambda i: (timed[i], i != state.default)) if timed else None
     seconds = time.monotonic() - state.began
     gain = timed[state.default] - timed[best] if best is not None and state.default in timed else 0.0
+    gain = 0.0 if _tied(state, best) else gain
     return SweepResult(
         choice=state.choice, configs=tuple(state.configs), done=done, best=best, default=state.default,
         speedup=timed[state.default] / timed[best] if best is not None and state.default in timed else None,

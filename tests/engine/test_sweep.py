@@ -113,6 +113,20 @@ def test_speed_and_pay_back_are_against_the_default():
     assert last.calls_to_repay == pytest.approx(last.seconds * 1e6 / 5.0, abs=1)
 
 
+@pytest.mark.parametrize("last, repaid", [(9.0, False), (7.9, True)])
+def test_nothing_repays_a_sweep_whose_winner_is_within_the_noise(last, repaid):
+    """The default takes 8 to 12; what takes 5 to 9 may be no faster, what takes 5 to 7.9 is."""
+    own = sweep.listed(SweepRequest(kernel="vector_add", dims={"n": 4096}), *_validated(), Target.named("sm_90"))[0]
+    door = Door({
+        own.num_warps: ProviderBench(ok=True, us=Times(p20=8.0, p50=10.0, p80=12.0)),
+        2 * own.num_warps: ProviderBench(ok=True, us=Times(p20=5.0, p50=7.0, p80=last)),
+    })  # fmt: skip
+    both = own, own.model_copy(update={"num_warps": 2 * own.num_warps})
+    request = SweepRequest(kernel="vector_add", dims={"n": 4096}, configs=both)
+    *_, found = sweep.sweep(door, request, choose.validate(request), Target.named("sm_90"))
+    assert found.best == 1 and found.speedup == pytest.approx(10 / 7) and bool(found.calls_to_repay) == repaid
+
+
 def test_on_a_cpu_configs_that_differ_in_warps_alone_are_timed_once_and_the_default_keeps_its_place():
     request = SweepRequest(kernel="vector_add", dims={"n": 4096})
     own = sweep.listed(request, choose.validate(request), Target.named("cpu"))[0]

@@ -13,7 +13,7 @@ from playground.engine.code_messages import CodeRequest, CodeResult, CodeRow, La
 from playground.engine.inductor_messages import InductorKernel, InductorResult
 from playground.engine.messages import Choice, ConfigChoice, Request, Resources, Source, Times
 from playground.engine.sweep_messages import ConfigResult, SweepResult
-from playground.ui.tabs.autotune import charts, tab, view
+from playground.ui.tabs.autotune import charts, export, method, tab, view
 from playground.ui.tabs.code import compare, inductor
 from playground.ui.tabs.code import view as code_view
 from playground.ui.tabs.code.compare import EDITED, SAME
@@ -43,7 +43,7 @@ def swept(**change):
 
 def test_configs_to_paste_hold_the_right_ones_alone_the_fastest_first():
     names: dict = {}
-    text = view.triton_configs(swept())
+    text = export.triton_configs(swept())
 
     class Config:
         def __init__(self, meta, num_warps, num_stages):
@@ -81,11 +81,11 @@ def test_the_table_has_no_column_without_a_figure_and_says_when_it_scrolls():
 
 
 def test_csv_and_json_hold_every_config_with_its_reason():
-    rows = list(csv.DictReader(io.StringIO(view.as_csv(swept()))))
+    rows = list(csv.DictReader(io.StringIO(export.as_csv(swept()))))
     assert [row["us_p50"] for row in rows] == ["8.0", "5.0", "", ""]
     assert rows[2]["ok"] == "False" and rows[3]["reason"].startswith("needs 300,000")
     assert rows[0]["device"] == "Test CPU" and rows[2]["device"] == ""
-    assert [c["ok"] for c in json.loads(view.as_json(swept()))["configs"]] == [True, True, False, None]
+    assert [c["ok"] for c in json.loads(export.as_json(swept()))["configs"]] == [True, True, False, None]
 
 
 def test_the_spread_is_in_order_and_leaves_out_what_has_no_time():
@@ -123,6 +123,28 @@ def test_a_winner_within_the_noise_is_none():
     wide = best.model_copy(update={"us": Times(p20=4.0, p50=5.0, p80=9.0)})
     assert "no faster than the default beyond the noise" in view.banner(swept(configs=(default, wide, *others)))
     assert "1.6 times as fast as the default" in view.banner(swept())
+    assert "1 other cannot be told from the best" in view.banner(swept(configs=(default, wide, *others)))
+    assert view.ties(swept(configs=(default, wide, *others))) == [0] and view.ties(swept()) == []
+    assert "tied</small>" in view.table(swept(configs=(default, wide, *others))) and "tied" not in view.table(swept())
+
+
+def test_the_heading_has_three_digits_and_a_unit():
+    slow = swept().configs[1].model_copy(update={"us": us(5736.0)})
+    assert view.leader(swept(configs=(slow,), best=0), "time here").endswith(": 5.74 ms")
+
+
+def test_how_a_sweep_is_timed_and_ranked_is_told_for_these_figures():
+    told = method.how(swept(configs=tuple(c.model_copy(update={"method": "warm cache"}) for c in swept().configs)))
+    assert "Calls in a row by the host" in told and "Best, tied" in told and "float64" in told
+    offline = tuple(ConfigResult(config=c, registers=18) for c in CONFIGS)
+    assert "tied" not in method.how(swept(configs=offline, best=None, source=None))
+
+
+def test_a_recorded_time_keeps_its_device_in_the_csv():
+    there = Source(kind="recorded", device="NVIDIA H200", date="2026-11-30T05:12:16+00:00")
+    recorded = view.as_recorded(swept(source=there))
+    rows = list(csv.DictReader(io.StringIO(export.as_csv(recorded))))
+    assert [row["recorded_on"] for row in rows] == ["NVIDIA H200, 2026-11-30"] * 2 + [""] * 2
 
 
 def test_own_ranges_are_every_combination_and_refused_where_they_cannot_be():

@@ -21,7 +21,7 @@ from playground.ui.bench import FAST, Bench
 from playground.ui.context import AGAIN, LONG, Context
 from playground.ui.tabs import Loaded, Tab
 from playground.ui.tabs.autotune import charts as tune_charts
-from playground.ui.tabs.autotune import moves, winners
+from playground.ui.tabs.autotune import export, method, moves, winners
 from playground.ui.tabs.autotune import view as show
 from playground.ui.tabs.code.tab import GPUS
 
@@ -133,7 +133,7 @@ def _wire_recorded(context: Context, bench: Bench, parts: Parts, shown: gr.Butto
 
 
 def _wire_extras(parts: Parts, exports: list[gr.Button]) -> None:
-    kinds = (("py", show.triton_configs), ("csv", show.as_csv), ("json", show.as_json))
+    kinds = (("py", export.triton_configs), ("csv", export.as_csv), ("json", export.as_json))
     for button, (kind, write) in zip(exports, kinds, strict=True):
         file = gr.JSON(visible=False)
         made = button.click(lambda r, kind=kind, write=write: _file(r, kind, write(r)) if r else None,
@@ -293,7 +293,8 @@ def _table(result: SweepResult) -> str:
     places = [f"here: {result.source.device}"] if result.source else []
     places += [f"recorded: {words.place(result.recorded)}"] if result.recorded else []
     places += [f"compiled for {result.target}"] if result.compiled else []
-    return panels.section("Every config", None, "; ".join((on, *places))) + show.table(result)
+    head = panels.section("Every config", None, "; ".join((on, *places)))
+    return head + show.table(result) + method.how(result)
 
 
 TAB = Tab("Autotune", 30, build)

@@ -1,13 +1,10 @@
-"""A sweep over configs as the page shows it: the answer, a grid, a table, and exports; its charts are tune_charts.py.
+"""A sweep over configs as the page shows it: the answer, a grid and a table.
 
-Pure: engine results in, HTML and text out. Times of this device and recorded ones are never in one picture.
+Pure: engine results in, HTML out. Times of this device and recorded ones are never in one picture.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,6 +81,8 @@ def banner(result: SweepResult) -> str:
     counted = [f"{len(tried)} of {len(result.configs)} configs tried"]
     counted += [f"{wrong} wrong, and never chosen"] if wrong else []
     counted += [f"{unable} could not run"] if unable else []
+    tied = len(ties(result))
+    counted += [f"{words.count(tied, 'other')} cannot be told from the best"] if tied else []
     detail = "; ".join(counted) + "."
     detail += f" {result.note[:1].upper()}{result.note[1:]}." if result.note else ""
     if result.best is None:
@@ -109,6 +108,13 @@ def banner(result: SweepResult) -> str:
                     f"repaid after {result.calls_to_repay:,} calls" if result.calls_to_repay else ""),
     ]  # fmt: skip
     return panels.verdict("right", headline, detail, result.source, panels.stats(items, result.source))
+
+
+def ties(result: SweepResult) -> list[int]:
+    """Configs beside the best whose times share a part of its middle 60 %."""
+    best = result.configs[result.best].us if result.best is not None else None
+    timed = enumerate(result.configs)
+    return [i for i, c in timed if best and c.ok and c.us and i != result.best and c.us.overlaps(best)]
 
 
 def as_recorded(result: SweepResult) -> SweepResult:
@@ -216,7 +222,9 @@ def leader(result: SweepResult, measure: str) -> str:
     if first is None:
         return "All choices"
     least = "Fastest" if m.unit == "µs" else "Least" if m.less else "Most"
-    return f"{least} with {first.config.label}: {figure(m.of(first) or 0)} {m.unit}"
+    best = m.of(first) or 0
+    said = words.text(best, words.MICROSECONDS) if m.unit == "µs" else f"{figure(best)} {m.unit}"
+    return f"{least} with {first.config.label}: {said}"
 
 
 def leading(result: SweepResult, measure: str) -> ConfigResult | None:
@@ -257,18 +265,18 @@ FITS = 12  # rows that the table shows at once
 
 def table(result: SweepResult) -> str:
     """Every config, the fastest first, with its resources or the reason why it has none."""
-    order = sorted(range(len(result.configs)), key=lambda i: (*_order(result.configs[i]), i != result.best))
+    ranked = sorted(range(len(result.configs)), key=lambda i: (*order(result.configs[i]), i != result.best))
     columns = [c for c in COLUMNS if _holds(result, c[0], c[1])]
     heads = ("<th scope=col>config</th><th scope=col></th>", *(_head(name, opt) for name, _, opt in columns))
-    rows = "".join(_row(result, i, columns) for i in order)
-    tall = " tall" if len(order) > FITS else ""
+    rows = "".join(_row(result, i, columns) for i in ranked)
+    tall = " tall" if len(ranked) > FITS else ""
     made = (
         f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="All configs"><table class="fig configs">'
         f"<thead><tr>{''.join(heads)}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
-    if len(order) <= FITS:
+    if len(ranked) <= FITS:
         return made
-    return f'{made}<p class="quiet">{len(order):,} configs, the fastest first: the table scrolls.</p>'
+    return f'{made}<p class="quiet">{len(ranked):,} configs, the fastest first: the table scrolls.</p>'
 
 
 def _holds(result: SweepResult, name: str, figure: Callable[[ConfigResult], str]) -> bool:
@@ -280,7 +288,7 @@ def _head(name: str, opt: bool) -> str:
     return f"<th scope=col{' class=opt' if opt else ''}>{escape(name)}</th>"
 
 
-def _order(c: ConfigResult) -> tuple:
+def order(c: ConfigResult) -> tuple:
     best = c.us.p50 if c.us and c.ok else math.inf
     return best, c.recorded_us.p50 if c.recorded_us else math.inf, not c.tried
 
@@ -288,6 +296,7 @@ def _order(c: ConfigResult) -> tuple:
 def _row(result: SweepResult, i: int, columns: Sequence[tuple[str, Callable[[ConfigResult], str], bool]]) -> str:
     c = result.configs[i]
     tags = [word for word, at in (("best", result.best), ("default", result.default)) if at == i]
+    tags += ["tied"] if i in ties(result) else []
     said = "".join(f'<small class="tag">{t}</small>' for t in tags)
     why = c.failure or (c.refusal if c.us is None else None)
     judged = panels.mark("right" if c.ok else "wrong") if c.ok is not None else ""
@@ -300,45 +309,3 @@ def _row(result: SweepResult, i: int, columns: Sequence[tuple[str, Callable[[Con
 
 def _whole(n: int | None) -> str:
     return "" if n is None else f"{n:,}"
-
-
-# Exports
-
-
-def triton_configs(result: SweepResult) -> str:
-    """The right configs as a list to paste under @triton.autotune, the fastest first."""
-    good = sorted(
-        (c for c in result.configs if c.ok or (c.ok is None and c.tried and not c.failure and not c.refusal)),
-        key=_order,
-    )
-    lines = "".join(
-        f"    triton.Config({dict(c.meta)!r}, num_warps={c.num_warps}, num_stages={c.num_stages}),\n"
-        for c in (found.config for found in good)
-    )
-    return f"configs = [\n{lines}]\n"
-
-
-def as_csv(result: SweepResult) -> str:
-    columns = ("config", WARPS, STAGES, "ok", "us_p20", "us_p50", "us_p80", "method", "recorded_us", "registers",
-               "spills", "shared_bytes", "occupancy", "first_seconds", "reason", "source", "device",
-               "compiled_for")  # fmt: skip
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    for c in result.configs:
-        timed = {"us_p20": c.us.p20, "us_p50": c.us.p50, "us_p80": c.us.p80, "method": c.method} if c.us else {}
-        row = {
-            "config": " ".join(f"{k}={v}" for k, v in c.config.meta.items()), WARPS: c.config.num_warps,
-            STAGES: c.config.num_stages, "ok": c.ok, **timed,
-            "recorded_us": c.recorded_us.p50 if c.recorded_us else None, "registers": c.registers,
-            "spills": c.spills, "shared_bytes": c.shared_bytes, "occupancy": c.occupancy,
-            "first_seconds": c.first_seconds or None, "reason": c.failure or c.refusal,
-            "source": result.source.kind if result.source and c.us else None,
-            "device": result.source.device if result.source and c.us else None, "compiled_for": result.target,
-        }  # fmt: skip
-        writer.writerow({k: "" if v is None else v for k, v in row.items()})
-    return out.getvalue()
-
-
-def as_json(result: SweepResult) -> str:
-    return json.dumps(json.loads(result.model_dump_json()), indent=2, allow_nan=False) + "\n"

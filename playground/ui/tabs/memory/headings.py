@@ -64,7 +64,9 @@ def of_occupancy(facts: Facts) -> str:
 
 
 def of_journey(facts: Facts) -> str:
+    """Eager's time only where it is longer: what its kernels read again is not known, and so not in it."""
     ours, eager = (lane["floor"] for lane in journey.lanes(facts))
-    if not (ours and eager):
+    if not ours:
         return "The journey of a tile"
-    return f"The journey of a tile: {time_text(ours)} at the least, eager's {time_text(eager)}"
+    beside = f", eager's {time_text(eager)}" if eager > ours else ""
+    return f"The journey of a tile: {time_text(ours)} at the least{beside}"

@@ -33,7 +33,8 @@ FLOWED = (
     (
         "eager",
         "PyTorch's operations for the same answer, found by running them on tensors without data. Each reads its "
-        "inputs once and writes its outputs once; views cost nothing.",
+        "inputs once and writes its outputs once; views cost nothing. What a library's kernel reads again is not "
+        "known, and left out.",
     ),
     (
         "The clock",
