@@ -2,8 +2,7 @@
 
 import os
 import re
-import signal
-import subprocess
+from signal import SIGKILL
 
 import pytest
 from playwright.sync_api import expect
@@ -12,7 +11,6 @@ from playground.decoder.client import Chats
 from playground.decoder.messages import INTERPRETER_TOKENS, ChatToken
 from playground.engine.messages import EngineError, Failure
 from tests.browser.test_look import CUT, WIDE, WIDTHS, none, violations
-from tests.decoder import tiny
 
 ANSWERS, QUESTIONS = "#chat-talk .bot.message", "#chat-talk .user.message"
 
@@ -194,7 +192,21 @@ def test_who_leaves_in_mid_answer_has_it_ended(page, base, leave, thinking):
         assert page.locator(QUESTIONS).count() == 0
 
 
-def test_a_chat_worker_that_is_killed_ends_the_answer_and_the_next_one_works(page, base):
+@pytest.fixture
+def mortal(monkeypatch):
+    """The chat worker is killed at the first word of the next answer: later, it may be over before a signal comes."""
+    stream, lives = Chats.stream, [SIGKILL]
+
+    def watched(chats, request, cancel):
+        for event in stream(chats, request, cancel):
+            yield event
+            if isinstance(event, ChatToken) and lives:
+                os.kill(chats._lanes["triton", "auto"]._worker.pid, lives.pop())
+
+    monkeypatch.setattr(Chats, "stream", watched)
+
+
+def test_a_chat_worker_that_is_killed_ends_the_answer_and_the_next_one_works(page, base, mortal):
     opened(page, base, 700)
     page.click("#chat-settings button")
     for wish in ("Keep the KV cache", "Let old turns slide out"):  # slowly, and for long
@@ -202,9 +214,6 @@ def test_a_chat_worker_that_is_killed_ends_the_answer_and_the_next_one_works(pag
     page.click("#chat-settings button")
     ask(page, "t70")
     begun(page)
-    found = subprocess.run(["pgrep", "-f", f"playground.decoder.worker.*triton.*{tiny.folder()}"], capture_output=True)
-    for pid in found.stdout.split():
-        os.kill(int(pid), signal.SIGKILL)
     expect(page.locator("#chat-note .verdict.failed")).to_contain_text("The chat worker crashed")
     assert page.locator(QUESTIONS).count() == 1
     most(page, 3)
