@@ -15,8 +15,8 @@ FAULTS = "tests.engine_process.faults"
 class FaultyEngine(Engine):
     """Its requests name faults instead of kernels, so they are not checked against the kernels."""
 
-    def __init__(self, settings=None, gpus=(), grace=0.3):
-        settings = settings or Settings(run_seconds=1.5, bench_seconds=3)
+    def __init__(self, settings=None, gpus=(), grace=1.0):
+        settings = settings or Settings(run_seconds=4, bench_seconds=6)  # what a busy host does in time, and no hang
         super().__init__(settings, handlers=FAULTS, gpus=gpus, grace=grace)
 
     def validate(self, request):
@@ -29,7 +29,7 @@ def engine():
         yield engine
 
 
-def gone(process, seconds=5.0):
+def gone(process, seconds=20.0):
     """Whether the process ends within `seconds` (one that waits to be reaped has ended)."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -41,3 +41,14 @@ def gone(process, seconds=5.0):
             return True
         time.sleep(0.02)
     return False
+
+
+def ready(engine, seconds=30.0):
+    """Returns once the CPU's worker has said that it is ready; a busy host takes long to start Python."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        lane = engine._lanes.get("cpu")
+        if lane and lane._worker and not lane._worker.events.empty():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"no worker is ready after {seconds:g} s")

@@ -11,7 +11,7 @@ import pytest
 
 from playground.engine.lane import Gate
 from playground.engine.messages import BenchRequest, EngineError, Progress, ResourcesRequest, RunRequest
-from tests.engine_process.conftest import FaultyEngine
+from tests.engine_process.conftest import FaultyEngine, ready
 
 
 def pause(ms, kind=RunRequest, **rest):
@@ -50,7 +50,7 @@ class Person(threading.Thread):
         except EngineError as e:
             self.failure = e.failure
 
-    def until(self, condition, seconds=10.0):
+    def until(self, condition, seconds=30.0):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, (self.events, self.failure)
@@ -58,13 +58,13 @@ class Person(threading.Thread):
         return self
 
     def done(self):
-        self.join(10)
+        self.join(30)
         assert not self.is_alive()
         return self
 
 
 def test_who_waits_is_told_the_place(engine):
-    first = Person(engine, pause(400))
+    first = Person(engine, pause(1500))
     first.until(first.begun.is_set)
     second = Person(engine, pause(50))
     second.until(lambda: second.places)
@@ -76,7 +76,7 @@ def test_who_waits_is_told_the_place(engine):
 
 
 def test_stopping_one_that_waits_lets_the_others_move_up(engine):
-    first = Person(engine, pause(500))
+    first = Person(engine, pause(2000))
     first.until(first.begun.is_set)
     second = Person(engine, RunRequest(kernel="crash"))
     second.until(lambda: second.places)
@@ -111,13 +111,15 @@ def test_stopping_one_that_does_not_listen_replaces_its_worker(engine, kernel):
 
 def test_a_closed_generator_stops_its_request(engine):
     """A closed tab: nothing more is taken from the generator. Closing it must not wait for the worker either."""
+    before = engine.run(RunRequest(kernel="fine")).note
     stream = engine.stream(RunRequest(kernel="slow"))
     assert any(event.what == "working" for event in stream)
     begin = time.monotonic()
     stream.close()
-    assert time.monotonic() - begin < 0.1
-    assert engine.run(RunRequest(kernel="fine")).ok
-    assert time.monotonic() - begin < 1.4  # it would have worked for 12 s
+    assert time.monotonic() - begin < 2  # it would have worked for 12 s, or until its time was over
+    assert (
+        engine.run(RunRequest(kernel="fine")).note == before
+    )  # it listened: who does not, or has no time, is replaced
 
 
 def test_a_device_does_one_thing_at_a_time(engine):
@@ -130,7 +132,7 @@ def test_a_device_does_one_thing_at_a_time(engine):
 def test_the_compiler_works_beside_the_cpu(engine):
     engine.run(pause(1, ResourcesRequest))  # its worker is awake
     with ThreadPoolExecutor(2) as people:
-        results = list(people.map(engine.run, [pause(600), pause(600, ResourcesRequest)]))
+        results = list(people.map(engine.run, [pause(1500), pause(1500, ResourcesRequest)]))
     assert overlap(*map(span, results))
 
 
@@ -139,14 +141,14 @@ def test_as_many_compile_at_once_as_there_are_cores(engine, monkeypatch, compile
     monkeypatch.setattr("playground.engine.devices.cpu_cores", lambda: compilers)
     with ThreadPoolExecutor(3) as people:
         list(people.map(engine.run, [pause(200, ResourcesRequest)] * 2))  # every worker is awake
-        spans = sorted(map(span, people.map(engine.run, [pause(500, ResourcesRequest)] * 3)))
+        spans = sorted(map(span, people.map(engine.run, [pause(1000, ResourcesRequest)] * 3)))
     assert overlap(*spans[:2]) == (compilers == 2)
     assert spans[2][0] >= min(end for _, end in spans[:2])  # the third waits for the first that is free
 
 
 def test_a_timing_shares_the_cpu_with_nothing(engine):
     engine.run(pause(1, ResourcesRequest))
-    timing = Person(engine, pause(400, BenchRequest))
+    timing = Person(engine, pause(1500, BenchRequest))
     timing.until(timing.begun.is_set)
     compiling = Person(engine, pause(400, ResourcesRequest))
     compiling.until(lambda: compiling.places)
@@ -239,11 +241,18 @@ def test_closing_ends_what_runs_and_what_waits():
         engine.run(RunRequest(kernel="fine"))
 
 
-def test_warm_starts_the_worker_and_waits_for_nothing():
+def test_warm_starts_the_worker():
     with FaultyEngine() as engine:
-        begin = time.monotonic()
         engine.warm()
-        assert time.monotonic() - begin < 0.05
-        time.sleep(2)
+        ready(engine)
         events = list(engine.stream(RunRequest(kernel="fine")))
         assert len(events) == 1  # no "starting"
+
+
+def test_warm_waits_for_nothing(monkeypatch):
+    over, held = [], threading.Event()
+    with FaultyEngine() as engine:
+        monkeypatch.setattr(engine, "_warm", lambda device: over.append(held.wait(60)))
+        engine.warm()
+        assert over == []
+        held.set()

@@ -25,8 +25,7 @@ def engine():
 def test_a_worker_killed_in_the_middle_of_a_kernel(engine):
     """The interpreter takes seconds for this shape, so it is in the middle."""
     stream = engine.stream(RunRequest(kernel="vector_add", dims={"n": 3_000_000}, device="interpreter"))
-    next(event for event in stream if isinstance(event, Progress) and "starting" not in event.what)
-    time.sleep(0.3)
+    next(event for event in stream if isinstance(event, Progress) and event.what == "running triton")
     os.kill(engine._lanes["interpreter"]._worker.pid, 9)
     with pytest.raises(EngineError) as e:
         list(stream)

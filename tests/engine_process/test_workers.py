@@ -16,7 +16,7 @@ from playground.engine.messages import EngineError, Progress, RunRequest
 from playground.engine.pool import last_words
 from playground.engine.worker import one_line
 from playground.settings import ROOT, Settings
-from tests.engine_process.conftest import FAULTS, FaultyEngine, gone
+from tests.engine_process.conftest import FAULTS, FaultyEngine, gone, ready
 
 
 def run(engine, kernel, **rest):
@@ -41,7 +41,7 @@ REPLACED = [
     ("leave", "crashed", "exit code 7"),
     ("killed", "crashed", "memory ran out"),
     ("hang", "timeout", "choose a smaller shape, or raise PLAYGROUND_RUN_SECONDS"),
-    ("deaf", "timeout", "took more than 1.5 s"),
+    ("deaf", "timeout", "took more than 4 s"),
     ("garbage", "crashed", "no message"),
     ("half_a_line", "crashed", "exit code 0"),
     ("hang_up", "crashed", "stopped answering"),
@@ -118,11 +118,7 @@ def test_progress_is_thinned_out_and_the_last_arrives(engine):
 
 def test_the_replacement_is_ready_before_the_next_request(engine):
     failure(engine, "crash")
-    replacement = engine._lanes["cpu"]._worker
-    for _ in range(600):  # half a minute: a busy host takes long to start Python
-        if not replacement.events.empty():
-            break
-        time.sleep(0.05)
+    ready(engine)
     events = list(engine.stream(RunRequest(kernel="fine")))
     assert not [e for e in events if isinstance(e, Progress) and "starting" in e.what]
 
@@ -180,7 +176,7 @@ for event in engine.stream(RunRequest(kernel={kernel!r})):
         os.kill(os.getpid(), signal.SIGKILL)
 """
     parent = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=30, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=100, check=False
     )
     assert parent.returncode == -9, parent.stderr
     assert gone(int(parent.stdout))
