@@ -3,7 +3,9 @@
 error = |got - ref| / (|ref| + rms(ref)), as the rms over the tensor and as its worst element. The bar is four
 times the larger of PyTorch eager's own error in that dtype and the dtype's eps, so an answer of zeros fails and an
 honest reordering passes. For the rms of a 16-bit answer an eighth of eps takes the place of eps, so an answer whose
-elements are all a little off in one direction fails. NaN and infinities must stand where the reference has them.
+elements are all a little off in one direction fails. A long sum has a bar of its own where eager's is lower: a
+library may add in many short parts, and a loop that adds K terms in turn is no less right. NaN and infinities must
+stand where the reference has them.
 
 It works in chunks on the tensors' own device, so that it needs little memory beside the answer and the reference.
 It launches nothing and times nothing.
@@ -25,6 +27,9 @@ HIGHEST_BAR = 0.25
 TF32_EPS = 2.0**-10
 # Where sums are in float32, a 16-bit answer is off by its one rounding: an rms of eps/10 or so, of eps/2 at the most.
 ROUNDING = 1 / 8
+# K float32 terms added in turn err by about 0.15 eps sqrt(K) of the sum's rms: each addition rounds a partial sum that
+# grows as a walk does. The worst of millions of elements is six times that; BAR leaves both a little room.
+IN_TURN_WORST, IN_TURN_RMS = 1 / 4, 1 / 16
 PICTURE_ROWS, PICTURE_COLS = 12, 48
 # Elements judged at once. On a CPU: so few that PyTorch takes one thread, and all temporaries stay in its cache.
 CHUNK = {"cpu": 2**15, "cuda": 2**24}
@@ -69,19 +74,30 @@ def measure(got: torch.Tensor, ref: torch.Tensor) -> Errors:
     return Errors(worst, math.sqrt(squares / max(got.numel(), 1)), ulps)
 
 
-def bars(eager: torch.Tensor | None, ref: torch.Tensor, dtype: torch.dtype, tf32: bool = False) -> Bars:
-    """The bar for an output of this dtype. Where eager has no finite answer of its own, eps alone sets it."""
+def bars(
+    eager: torch.Tensor | None, ref: torch.Tensor, dtype: torch.dtype, tf32: bool = False, terms: float = 1.0
+) -> Bars:
+    """The bar for an output of this dtype. Where eager has no finite answer of its own, eps alone sets it.
+
+    terms: how many products are added up for an element, for the error of float32 sums in turn.
+    """
     eps = TF32_EPS if tf32 else torch.finfo(dtype).eps
+    in_turn = torch.finfo(torch.float32).eps * math.sqrt(terms)
+    least = max(eps, IN_TURN_WORST * in_turn)
+    least_rms = max(eps if tf32 or torch.finfo(dtype).bits >= 32 else eps * ROUNDING, IN_TURN_RMS * in_turn)
     if eager is None or eager.shape != ref.shape:
-        return Bars(BAR * eps, BAR * eps, 1.0, "eager gave no answer, so the dtype's eps alone sets the bar")
+        return Bars(
+            min(BAR * least, HIGHEST_BAR), min(BAR * max(eps, least_rms), HIGHEST_BAR), 1.0,
+            "eager gave no answer, so the dtype's eps alone sets the bar",
+        )  # fmt: skip
     own, note = measure(eager, ref), ""
     if own.misplaced:
         finite = eager.isfinite() & ref.isfinite()
         own = measure(eager[finite], ref[finite]) if finite.any() else Errors(0.0, 0.0, 1.0)
         note = "eager's NaN or infinities differ from float64: its other values set the bar"
     return Bars(
-        min(BAR * max(own.worst, eps), HIGHEST_BAR),
-        min(BAR * max(own.rms, eps if tf32 or torch.finfo(dtype).bits >= 32 else eps * ROUNDING), HIGHEST_BAR),
+        min(BAR * max(own.worst, least), HIGHEST_BAR),
+        min(BAR * max(own.rms, least_rms), HIGHEST_BAR),
         own.ulps,
         note,
     )

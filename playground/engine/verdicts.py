@@ -32,13 +32,16 @@ class Verdicts:
                 raise
             self.eager, self.eager_failure = None, describe(error)
         tf32 = case.dtype == "tf32"
+        self.flops = case.spec.cost(case.inputs).flops
         self.bars = {output.name: self._bar(output.kind, output.name, tf32) for output in case.spec.outputs}
 
     def _bar(self, kind: str, name: str, tf32: bool) -> judge.Bars:
         if kind != "float":
             return judge.Bars(0.0, 0.0, 0.0)
         eager = self.eager[name] if self.eager else None
-        return judge.bars(eager, self.reference[name], self._dtype(name), tf32)
+        reference = self.reference[name]
+        terms = self.flops / (2 * max(reference.numel(), 1))  # a product and a sum each
+        return judge.bars(eager, reference, self._dtype(name), tf32, terms)
 
     def _dtype(self, name: str) -> torch.dtype:
         return self.eager[name].dtype if self.eager else torch.float32

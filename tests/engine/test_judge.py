@@ -165,6 +165,30 @@ def test_eagers_own_error_raises_the_bar_four_times_and_never_to_half():
     assert judge.bars((ref * 3).float(), ref, torch.float32).worst == judge.HIGHEST_BAR < 0.5
 
 
+def added_in_turn(a, b):
+    """a [M, K] @ b [K, N] in float32, a product and a rounded sum at a time."""
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        total += a[:, k : k + 1] * b[k]
+    return total
+
+
+def test_a_long_sum_in_turn_is_right_beside_a_library_that_adds_in_short_parts():
+    """16,384 terms: the honest loop is off by more than four times the library's error, and a wrong one by far more."""
+    terms, mix = 16_384, torch.Generator().manual_seed(5)
+    a, b = torch.randn(64, terms, generator=mix), torch.randn(terms, 64, generator=mix)
+    ref = a.double() @ b.double()
+    parts = sum((a[:, k : k + 64] @ b[k : k + 64]).double() for k in range(0, terms, 64)).float()
+    loop = added_in_turn(a, b)
+    alone, fair = judge.bars(parts, ref, torch.float32), judge.bars(parts, ref, torch.float32, terms=terms)
+    assert not judge.judge(loop, ref, alone, "float").ok and judge.judge(loop, ref, fair, "float").ok
+    lacking = loop - a[:, -1:] * b[-1]  # one term of 16,384
+    halved = (a.half().float() @ b.half().float()).float()  # inputs rounded to float16
+    for wrong in (lacking, halved, loop * 1.00001, loop * 2, torch.zeros_like(loop)):
+        assert not judge.judge(wrong, ref, fair, "float").ok
+    assert judge.bars(parts, ref, torch.float32, terms=4) == alone  # a short sum has eager's bar and eps
+
+
 def test_eagers_finite_values_set_the_bar_where_others_are_nan_alone():
     """As in attention of queries that may meet no key: PyTorch says NaN, float64 says 0."""
     ref = normal(1000)

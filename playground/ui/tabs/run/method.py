@@ -14,10 +14,11 @@ JUDGED = (
     "Right or wrong",
     "Each output is compared with PyTorch's in float64. An element's error is |got − ref| / (|ref| + rms(ref)). The "
     "worst element and the rms over all elements have a bar each: four times what PyTorch eager reaches in this dtype, "
-    "or four eps of the dtype where that is more (half an eps for the rms of 16 bits). NaN and infinities must stand "
-    "where the reference has them; integers and copies are compared exactly. Outputs hold NaN before the run, so what "
-    "nobody wrote fails. A ulp is a unit in the last place of the output's dtype at the reference, or at its rms where "
-    "that is larger.",
+    "or four eps of the dtype where that is more (half an eps for the rms of 16 bits), or what K float32 products "
+    "added in turn may be off by, where K is large (an eps times √K, a quarter of it for the rms). NaN and infinities "
+    "must stand where the reference has them; integers and copies are compared exactly. Outputs hold NaN before the "
+    "run, so what nobody wrote fails. A ulp is a unit in the last place of the output's dtype at the reference, or at "
+    "its rms where that is larger.",
 )
 AGAIN = "Each implementation is judged before its times are taken and again afterwards. "
 # By the method's name in a result (playground/engine/bench.py).
