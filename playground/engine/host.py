@@ -53,10 +53,13 @@ def caches(device: torch.device) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
+BUSY = "the host was busy"
+
+
 def busy() -> str:
     """Says so where other work keeps the cores from a CPU benchmark, else ""."""
     load, cores = os.getloadavg()[0], cpu_cores()
-    return f"the host was busy (load {load:.1f} on {cores} cores): these times are noisy" if load > 1.5 * cores else ""
+    return f"{BUSY} (load {load:.1f} on {cores} cores): these times are noisy" if load > 1.5 * cores else ""
 
 
 @functools.cache

@@ -118,6 +118,13 @@ def test_a_busy_host_is_told_beside_the_winner():
     assert "busy" not in view.banner(swept())
 
 
+def test_on_a_busy_host_nothing_is_said_to_be_faster():
+    """Two processes on one core give medians that are hundreds of times too long."""
+    said = view.banner(swept(note="the host was busy (load 9.0 on 2 cores)", calls_to_repay=7))
+    assert "no ranking is sure" in said and "times as fast" not in said and "repaid" not in said
+    assert "1.03 times as fast as the default" in view.banner(swept(speedup=1.0278))
+
+
 def test_a_winner_within_the_noise_is_none():
     default, best, *others = swept().configs
     wide = best.model_copy(update={"us": Times(p20=4.0, p50=5.0, p80=9.0)})

@@ -112,6 +112,7 @@ def test_a_busy_host_is_told_below_the_map():
     assert "busy" not in winner_map.picture(found)
     found.cells[found.shapes[0]] = quiet.model_copy(update={"note": "the host was busy (load 9 on 2 cores)"})
     assert "At 1 shape: the host was busy" in winner_map.picture(found)
+    assert "on a busy host no ranking is sure</h3>" in winner_map.picture(found)
 
 
 def test_a_shape_that_fails_is_a_cell_with_its_reason_and_the_rest_goes_on():

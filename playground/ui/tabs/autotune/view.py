@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from playground.engine.host import BUSY
 from playground.engine.messages import ConfigChoice, Source
 from playground.engine.sweep_messages import ConfigResult, SweepResult
 from playground.ui import panels, words
@@ -94,20 +95,28 @@ def banner(result: SweepResult) -> str:
     assert best.us is not None and result.source is not None
     default = result.configs[result.default] if result.default is not None else None
     headline = best.config.label
-    if result.best == result.default:
+    noisy = BUSY in result.note
+    if noisy:
+        headline += ": the fastest on a busy host, where no ranking is sure"
+    elif result.best == result.default:
         headline += ": the default is the fastest"
     elif default and default.us and default.us.overlaps(best.us):
         headline += ": no faster than the default beyond the noise"
     elif result.speedup:
-        headline += f": {words.speedup(result.speedup)[:-1]} times as fast as the default"
+        headline += f": {_faster(result.speedup)} the default"
     number, unit = words.quantity(best.us.p50, words.MICROSECONDS)
     items = [
         panels.Stat(number, unit, "best", f"default {words.text(default.us.p50, words.MICROSECONDS)}"
                     if default and default.us else ""),
         panels.Stat(words.digits(result.seconds), "s", "tuning took",
-                    f"repaid after {result.calls_to_repay:,} calls" if result.calls_to_repay else ""),
+                    f"repaid after {result.calls_to_repay:,} calls" if result.calls_to_repay and not noisy else ""),
     ]  # fmt: skip
-    return panels.verdict("right", headline, detail, result.source, panels.stats(items, result.source))
+    kind = "unknown" if noisy else "right"
+    return panels.verdict(kind, headline, detail, result.source, panels.stats(items, result.source))
+
+
+def _faster(times: float) -> str:
+    return f"{words.speedup(times)[:-1] if times >= 1.1 else words.digits(times)} times as fast as"
 
 
 def ties(result: SweepResult) -> list[int]:

@@ -16,6 +16,7 @@ import torch
 
 from kernels import InputError, KernelSpec
 from kernels.spec import nbytes
+from playground.engine.host import BUSY
 from playground.engine.messages import HostResult, Request
 from playground.engine.sweep_messages import SweepResult
 from playground.ui import panels, sweep, words
@@ -133,11 +134,13 @@ def picture(found: Map) -> str:
 def heading(swept: Sequence[SweepResult]) -> str:
     """Whether one config wins everywhere, as the heading of the map."""
     won = [cell.configs[winner(cell)].config.label for cell in swept]
+    busy = "; on a busy host no ranking is sure" if any(BUSY in cell.note for cell in swept) else ""
     most = max(dict.fromkeys(won), key=won.count)
     shapes = words.count(len(won), "shape")
     if len(set(won)) == 1:
-        return f"{most} wins at {'all ' * (len(won) > 1)}{shapes}"
-    return f"{words.count(len(set(won)), 'config')} win over {shapes}, and {most} most often: at {won.count(most)}"
+        return f"{most} wins at {'all ' * (len(won) > 1)}{shapes}{busy}"
+    configs = words.count(len(set(won)), "config")
+    return f"{configs} win over {shapes}, and {most} most often: at {won.count(most)}{busy}"
 
 
 def _columns(found: Map) -> str:
