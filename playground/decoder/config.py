@@ -155,17 +155,24 @@ def _ids(value: Any) -> tuple[int, ...]:
 def read_config(folder: Path, name: str | None = None) -> DecoderConfig:
     """config.json of a checkpoint's folder; generation_config.json names the ends of an answer where it is there."""
     path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{folder} has no config.json; give the folder of a Hugging Face checkpoint")
+    ids = _ids(read_json(folder / "generation_config.json").get("eos_token_id"))
+    return from_json(read_json(path), name or folder.name, ids)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One of a checkpoint's files of settings; {} where it is not there."""
     try:
         raw = json.loads(path.read_text())
+        if isinstance(raw, dict):
+            return raw
+        why = f"it holds a {type(raw).__name__} instead of an object"
     except FileNotFoundError:
-        raise ModelError(f"{folder} has no config.json; give the folder of a Hugging Face checkpoint") from None
+        return {}
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from None
-    generation = folder / "generation_config.json"
-    ids: tuple[int, ...] = ()
-    if generation.is_file():
-        ids = _ids(json.loads(generation.read_text()).get("eos_token_id"))
-    return from_json(raw, name or folder.name, ids)
+        why = str(error)
+    raise ModelError(f"{path} cannot be read: {why}; get the checkpoint again")
 
 
 def inverse_frequencies(config: DecoderConfig) -> torch.Tensor:

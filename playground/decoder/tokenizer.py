@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from playground.decoder.config import ModelError
+from playground.decoder.config import ModelError, read_json
 
 # For a base model, which has no template: the conversation as plain lines.
 PLAIN_TEMPLATE = (
@@ -35,7 +35,7 @@ class ChatTokenizer:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # noqa: BLE001 - the library raises bare Exception for a damaged file
             raise ModelError(f"{path} is no tokenizer: {error}") from None
-        self._config = _read_json(folder / "tokenizer_config.json")
+        self._config = read_json(folder / "tokenizer_config.json")
         self._template = _template(folder, self._config)
 
     @property
@@ -100,15 +100,6 @@ class Detokenizer:
     def _give(self, before: str, now: str) -> str:
         self._start, self._given = self._given, len(self._ids)
         return now[len(before) :]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise ModelError(f"{path} is no JSON: {error}") from None
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str:

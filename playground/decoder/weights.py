@@ -6,7 +6,6 @@ reads them all, and is half as long for it.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import Any
 
 import torch
 
-from playground.decoder.config import DecoderConfig, ModelError
+from playground.decoder.config import DecoderConfig, ModelError, read_json
 from playground.native.pages import HugePages
 
 READERS = 2  # threads that copy weights into place
@@ -80,10 +79,8 @@ class _Checkpoint:
 
     @staticmethod
     def _paths(folder: Path) -> list[Path]:
-        index = folder / "model.safetensors.index.json"
-        if index.is_file():
-            return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-        return [folder / "model.safetensors"]
+        files = read_json(folder / "model.safetensors.index.json").get("weight_map", {}).values()
+        return [folder / name for name in sorted(set(files) or {"model.safetensors"})]
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
