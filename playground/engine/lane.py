@@ -206,7 +206,7 @@ class Lane:
             self._running = None
             worker = self._worker
             if worker and worker.ready and not worker.alive and not self._closed:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, RuntimeError):  # no process or thread more: the next request says so
                     self._worker = self._start()
             self._tell_places()
         ticket.answers.put(answer)
