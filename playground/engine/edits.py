@@ -56,7 +56,7 @@ def edited(spec: KernelSpec, bug: Bug | None = None, source: str | None = None) 
     assert text is not None
     with tempfile.TemporaryDirectory(prefix="playground-edit-") as folder:
         path = Path(folder) / f"{spec.name}.py"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         name = f"_playground_edit_{next(_count)}_{spec.name}"
         try:
             own = _load(path, name)
@@ -84,12 +84,15 @@ def _execute(path: Path, name: str) -> ModuleType:
     try:
         found.loader.exec_module(module)
     except SyntaxError as error:
-        raise InputError(f"line {error.lineno}: {error.msg}", "source") from None
-    except Exception as error:  # noqa: BLE001 - a person's source may raise anything
-        raise InputError(
-            f"line {line_in(error, path)}: {type(error).__name__}: {first_line(error)}", "source"
-        ) from None
+        raise InputError(_at(error.lineno, error.msg), "source") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a person's source may raise anything
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(_at(line_in(error, path), what), "source") from None
     return module
+
+
+def _at(line: int | None, what: str) -> str:
+    return f"line {line}: {what}" if line else what
 
 
 def line_in(error: BaseException, path: Path | str) -> int:

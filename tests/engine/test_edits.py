@@ -77,10 +77,12 @@ def _config(spec):
             lambda s: s.replace("import torch\n", "import torch\nraise RuntimeError('no')\n", 1),
             "line {}: RuntimeError: no",
         ),
+        (lambda s: s.replace("import torch\n", "import torch\nraise SystemExit(3)\n", 1), "line {}: SystemExit: 3"),
+        (lambda s: s + "\0", "source code string cannot contain null bytes"),
         (lambda s: s.partition("\nSPEC = ")[0], "the source defines no SPEC"),
         (lambda s: s.replace('name="vector_add"', 'name="other"'), "the edited SPEC is named 'other'"),
     ],
-    ids=["syntax", "raises", "no SPEC", "renamed"],
+    ids=["syntax", "raises", "leaves", "no text", "no SPEC", "renamed"],
 )
 def test_a_source_that_does_not_load_is_one_line_with_its_number(broken, message):
     source = broken(edits.source_of(SPEC))
