@@ -2,7 +2,9 @@
 
 Runs in the interpreter's worker. Values do not matter here, addresses do, so the real dtype is kept even where
 the interpreter's arithmetic is wrong in it. A grid too large for the time allowed is sampled evenly, the first and
-the last program always among the sample, and the sums are scaled and said to be so.
+the last program always among the sample, and the sums are scaled and said to be so. Where a launch writes whole numbers
+for a later one, such as counts and indices, the values do matter: what is missing there steers the later one elsewhere,
+so such a plan is given longer.
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ ASSEMBLY = "inline PTX is not interpreted: its first operand stands in for its r
 WAITS = "a GPU's programs wait for each other in this config; traced in one that runs them one by one"
 GLUON = "cannot be traced: it is written in Gluon, which Triton's interpreter does not run"
 MOST_MISSES = 20  # accesses out of bounds that are told of a launch
+STEERED = (
+    "numbers that steer a later launch were written by the programs traced alone, so it may ask for other bytes than "
+    "it would"
+)
+PATIENCE = 8  # times as long, where such numbers would be missing
 KEPT = 12  # programs whose accesses are kept one by one
 COPIES = 4  # of a launch's tensors: themselves, the arena, and what is marked for each element
 MOST_BYTES = 2**32  # that a trace takes, however much is free
@@ -48,12 +55,16 @@ MOST_BYTES = 2**32  # that a trace takes, however much is free
 
 @dataclass(frozen=True)
 class Traced:
-    """A whole plan's trace: its launches, what lay outside, whether every program was run, and with stand-ins."""
+    """A whole plan's trace: its launches, what lay outside, whether every program was run, and with stand-ins.
+
+    steered: programs were left out of a plan in which one launch writes whole numbers for a later one.
+    """
 
     launches: tuple[TracedLaunch, ...]
     out_of_bounds: tuple[OutOfBounds, ...]
     exact: bool
     assembly: bool = False
+    steered: bool = False
 
 
 def trace(request: TraceRequest, job: Job) -> TraceResult:
@@ -72,6 +83,9 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
         waits = False
         try:
             traced = trace_plan(spec.plan(inputs, config, target), *how)
+            if traced.steered and request.programs is None:
+                how = (None, PATIENCE * request.seconds, job.progress)
+                traced = trace_plan(spec.plan(inputs, config, target), *how)
         except ProgramsWait:
             waits, target = True, Target.named("cpu")
             config, origin = spec.default_config(inputs, target), "spec"
@@ -83,6 +97,7 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
     return TraceResult(
         choice=choose.as_choice(request, chosen, config, origin),
         exact=traced.exact,
+        steered=traced.steered,
         bytes_loaded=sum(a.bytes for a in sites if a.kind == "load"),
         bytes_stored=sum(a.bytes for a in sites if a.kind == "store"),
         unique_bytes=sum(t.unique_loaded + t.unique_stored for launch in traced.launches for t in launch.tensors),
@@ -96,7 +111,16 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
         chain=tuple(ChainStep(kernel=step.kernel, reads=step.reads, writes=step.writes) for step in steps),
         source=execute.source(job, f"addresses as planned for {target.arch}"),
         note="; ".join(
-            filter(None, (_smaller(asked, chosen), _sampled(traced), ASSEMBLY * traced.assembly, WAITS * waits))
+            filter(
+                None,
+                (
+                    _smaller(asked, chosen),
+                    _sampled(traced),
+                    STEERED * traced.steered,
+                    ASSEMBLY * traced.assembly,
+                    WAITS * waits,
+                ),
+            )
         ),
         seconds=time.perf_counter() - began,
     )
@@ -144,17 +168,27 @@ def trace_plan(
     progress: Callable[[str, int, int, str], None] = lambda what, done, total, unit: None,
 ) -> Traced:
     """Run each launch of the plan in the interpreter under watch. programs, seconds: see TraceRequest."""
-    launches, misses, assembly = [], [], False
-    share = seconds / max(len(plan.launches), 1)
-    for launch in plan.launches:
+    launches, misses, assembly, steers = [], [], False, False
+    until = time.monotonic() + seconds
+    for i, launch in enumerate(plan.launches):
         if math.prod(launch.grid) == 0:
             continue
+        share = (until - time.monotonic()) / (len(plan.launches) - i)  # what one leaves over the next ones have
         traced, probe = _trace_launch(launch, programs, share, progress)
         launches.append(traced)
+        steers = steers or _steers(traced, launch, plan.launches[i + 1 :])
         misses += [_outside(miss, probe.source_file) for miss in probe.misses[:MOST_MISSES]]
         assembly = assembly or probe.assembly
     exact = all(t.programs_traced == t.programs_total for t in launches)
-    return Traced(tuple(launches), tuple(misses), exact, assembly)
+    return Traced(tuple(launches), tuple(misses), exact, assembly, steers and not exact)
+
+
+def _steers(traced: TracedLaunch, launch: Launch, later: Iterable[Launch]) -> bool:
+    """Whether the launch has stored whole numbers into a tensor that a later one is given."""
+    given = {t.untyped_storage().data_ptr() for other in later for t in tensors_of(other).values()}
+    own = tensors_of(launch)
+    stored = (own[tensor.name] for tensor in traced.tensors if tensor.bytes_stored)
+    return any(not t.is_floating_point() and t.untyped_storage().data_ptr() in given for t in stored)
 
 
 def _trace_launch(launch: Launch, programs: Iterable[int] | None, seconds: float, progress: Callable):

@@ -101,6 +101,7 @@ class TraceResult(Message):
     verb: Literal["trace"] = "trace"
     choice: Choice
     exact: bool
+    steered: bool = False  # not exact, and what was left out steers a later launch: the sums may be far off
     bytes_loaded: int
     bytes_stored: int
     unique_bytes: int

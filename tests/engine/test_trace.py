@@ -103,6 +103,13 @@ def test_a_program_that_waits_for_another_ends_the_trace(traces):
     assert traces["waiting"] == "waits"
 
 
+def test_a_sample_that_leaves_out_what_steers_a_later_launch_says_so(traces):
+    """Eight programs count to eight, and so many floats are read; fewer programs, fewer floats."""
+    whole, sampled = traces["steered"]
+    assert whole == {"steered": False, "exact": True, "read": 32}
+    assert sampled["steered"] and not sampled["exact"] and sampled["read"] < 32
+
+
 def test_sampled_lanes_carry_the_values_in_memory(traces):
     load, store = traces["copy"]["launches"][0]["programs"]["3"]
     assert load["samples"][0] == [0, 768, 768.0] and load["samples"][-1] == [231, 999, 999.0]

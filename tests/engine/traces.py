@@ -53,6 +53,28 @@ def wait_for_each_other(count_ptr, out_ptr):
     tl.store(out_ptr + tl.program_id(0), 1)
 
 
+@triton.jit
+def count_up(count_ptr, BLOCK: tl.constexpr):
+    tl.atomic_add(count_ptr + tl.arange(0, BLOCK), tl.zeros([BLOCK], tl.int32) + 1)
+
+
+@triton.jit
+def read_as_many(count_ptr, x_ptr, out_ptr):
+    for i in range(tl.load(count_ptr)):
+        tl.store(out_ptr + i, tl.load(x_ptr + i))
+
+
+def steered(programs):
+    """The second launch reads an element for each program of the first."""
+    count, x, out = torch.zeros(1, dtype=torch.int32), torch.zeros(8), torch.zeros(8)
+    launches = (
+        Launch(count_up, (8,), {"count_ptr": count}, Config({"BLOCK": 1})),
+        Launch(read_as_many, (1,), {"count_ptr": count, "x_ptr": x, "out_ptr": out}, Config()),
+    )
+    traced = trace_plan(Plan(launches, {"out": out}), **programs)
+    return {"steered": traced.steered, "exact": traced.exact, "read": traced.launches[1].accesses[1].bytes}
+
+
 def waiting():
     count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
     launch = Launch(wait_for_each_other, (2,), {"count_ptr": count, "out_ptr": out}, Config())
@@ -89,6 +111,7 @@ def main():
     results["norm"] = as_json(of_kernel("add_rms_norm", {"rows": 5, "n": 300}, "bfloat16")[0])
     large = of_kernel("vector_add", {"n": 50_000_000}, "float32", Config({"BLOCK": 1024}), seconds=0.3)
     results["large"] = as_json(large[0])
+    results["steered"] = [steered({}), steered({"programs": (), "seconds": 1e-9})]
     results["waiting"] = waiting()
     results["empty"] = as_json(of_kernel("vector_add", {"n": 0}, "float32")[0])
     print(json.dumps(results))

@@ -8,7 +8,7 @@ import pytest
 
 from playground.engine.code_messages import CodeRow
 from playground.engine.gpus import CATALOGUE
-from playground.ui.tabs.memory import drawn, export, headings, method
+from playground.ui.tabs.memory import drawn, export, headings, method, views
 from playground.ui.tabs.memory.facts import rates_of
 from tests.ui.memory_samples import CHOICE, code, facts, trace
 
@@ -74,6 +74,13 @@ def test_headings_say_what_their_picture_shows():
     # One warp with 2,048 registers of 65,536 is 32 times there, and 32 blocks are the most that an SM takes.
     assert headings.of_occupancy(shown) == "Occupancy: 50 %, by registers and programs"
     assert re.fullmatch(r"The journey of a tile: [\d.]+ ns at the least, eager's [\d.]+ ns", headings.of_journey(shown))
+
+
+def test_a_trace_that_leaves_out_what_steers_a_later_launch_claims_no_sum():
+    steered = facts(trace=trace(steered=True, exact=False, note="sampled"))
+    said = views.banner(steered)
+    assert "204 B is the least; too little was traced to say more" in said and "240 B" not in said
+    assert headings.of_ways(steered) == "Bytes three ways"
 
 
 def test_a_trace_is_taken_along_with_its_shape_and_source():

@@ -41,7 +41,7 @@ def of_sizes(facts: Facts) -> str:
 def of_ways(facts: Facts) -> str:
     trace = facts.trace
     asked, least = trace.bytes_loaded + trace.bytes_stored, trace.compulsory_bytes
-    if not (asked and least):
+    if trace.steered or not (asked and least):
         return "Bytes three ways"
     return f"Bytes three ways: {times_text(asked / least)} times the least is asked for"
 
@@ -58,9 +58,11 @@ def of_map(facts: Facts) -> str:
 def of_occupancy(facts: Facts) -> str:
     if not facts.residents:
         return "Occupancy"
-    least = min((r.held for r in facts.residents), key=lambda held: held.occupancy)
+    least_of = min(facts.residents, key=lambda one: one.held.occupancy)
+    least = least_of.held
+    name = f" in {least_of.kernel}" if len(facts.residents) > 1 else ""
     why = "it does not fit" if not least.blocks else f"by {' and '.join(least.deciding)}"
-    return f"Occupancy: {words.percent(least.occupancy)} %, {why}"
+    return f"Occupancy: {words.percent(least.occupancy)} %{name}, {why}"
 
 
 def of_journey(facts: Facts) -> str:

@@ -31,7 +31,10 @@ def banner(facts: Facts) -> str:
         return panels.verdict("unknown", "Nothing moves", "This shape has no elements, so no kernel runs.")
     asked = trace.bytes_loaded + trace.bytes_stored
     ours, eager = memory_journey.saved(facts)
-    headline = f"{bytes_text(asked)} asked for, {bytes_text(trace.compulsory_bytes)} is the least"
+    least = f"{bytes_text(trace.compulsory_bytes)} is the least"
+    headline = (
+        f"{least}; too little was traced to say more" if trace.steered else f"{bytes_text(asked)} asked for, {least}"
+    )
     detail = f"{_beside_eager(ours, eager)} {trace.note[:1].upper()}{trace.note[1:]}{'.' if trace.note else ''}"
     return panels.verdict("code", headline, detail.strip(), trace.source)
 
