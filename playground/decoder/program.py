@@ -34,10 +34,6 @@ class Arena:
         self._slabs: list[torch.Tensor] = []
         self._free: list[torch.Tensor] = []
 
-    @property
-    def nbytes(self) -> int:
-        return sum(slab.nbytes for slab in self._slabs)
-
     def reset(self) -> None:
         """Everything is free again: a new program begins."""
         self._free = list(self._slabs)

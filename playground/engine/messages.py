@@ -7,7 +7,7 @@ line prints these models as they are: a field here is a promise to scripts.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -360,8 +360,3 @@ class EngineError(Exception):
     def __init__(self, failure: Failure):
         super().__init__(failure.message)
         self.failure = failure
-
-
-def to_json(value: Any) -> str:
-    """One line of strict JSON."""
-    return value.model_dump_json()

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
@@ -36,7 +35,6 @@ from playground.engine.protocol import (
 )
 from playground.engine.protocol import receive as receive_messages
 
-ROOT = Path(__file__).resolve().parents[2]
 TAIL_BYTES = 64 * 1024
 LAST_WORDS = 300  # characters of a worker's output that an error quotes
 
