@@ -15,7 +15,7 @@ from playground.cli.verbs import opened, progress_line
 from playground.decoder.client import Chats
 from playground.decoder.looks import AttentionRequest, ProfileRequest, ReplayRequest
 from playground.decoder.messages import ChatMessage, ChatRequest, ChatResult, ChatToken
-from playground.engine.messages import Progress
+from playground.engine.messages import Progress, first_fault
 
 OWNER = "the command line"
 
@@ -45,10 +45,9 @@ def _request(options: argparse.Namespace) -> ChatRequest:
     try:
         return ChatRequest(messages=tuple(messages), table=options.swap, owner=OWNER, **given)
     except ValidationError as e:
-        error = e.errors()[0]
-        name = {"cache_dtype": "kv_cache"}.get(str(error["loc"][0]), str(error["loc"][0]))
-        said = error["msg"].replace("Input should be", "it needs to be")
-        raise arguments.bad(name.replace("_", "-"), f"{name} is {error['input']!r}; {said}") from None
+        where, given_there, need = first_fault(e)
+        name = {"cache_dtype": "kv_cache"}.get(where, where)
+        raise arguments.bad(name.replace("_", "-"), f"{name} is {given_there!r}; {need}") from None
 
 
 def _look(chats: Chats, options: argparse.Namespace, request: ChatRequest, result: ChatResult) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from playground.engine.sweep_messages import SweepRequest, SweepResult
 def compile_(options: argparse.Namespace) -> tuple[CompileAnswer, int]:
     """The code of one stage, launch after launch; the figures are those of the launch that uses most."""
     if options.stage not in STAGES:
-        raise arguments.bad("stage", f"no stage is named {options.stage!r}; choose {', '.join(STAGES)}")
+        raise arguments.bad("stage", f"no stage is named {options.stage[:60]!r}; choose {', '.join(STAGES)}")
     request = CodeRequest(**fields(options), target=options.target, stages=(options.stage,))
     with opened("compiler") as engine:
         result = result_of(engine, request)

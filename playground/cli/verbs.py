@@ -66,7 +66,7 @@ def fields(options: argparse.Namespace) -> dict[str, Any]:
     if options.preset is not None:
         spec = _spec(options.kernel)
         if options.preset not in spec.presets:
-            message = f"{spec.name} has no preset {options.preset!r}; choose {', '.join(spec.presets)}"
+            message = f"{spec.name} has no preset {options.preset[:60]!r}; choose {', '.join(spec.presets)}"
             raise arguments.bad("preset", message)
         fields["dims"] = {**spec.presets[options.preset], **fields["dims"]}
     return fields

@@ -57,7 +57,7 @@ class ChatRequest(Message):
     backend: Backend = "auto"
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float = Field(default=0.0, ge=0, le=100)
-    top_k: int = Field(default=0, ge=0)
+    top_k: int = Field(default=0, ge=0, lt=2**31)
     top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=0, ge=0, lt=2**31)
     full: Literal["stop", "slide"] = "stop"

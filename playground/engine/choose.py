@@ -50,14 +50,14 @@ def validate(request: Request, gpu: bool = False) -> Chosen:
     bug = _named(spec.bugs, request.bug, "bug")
     dtype = (edge and edge.dtype) or request.dtype or (bug and bug.dtype) or spec.dtypes[0]
     if dtype not in spec.dtypes:
-        raise InputError(f"{spec.name} has no dtype {dtype!r}; choose {_either(spec.dtypes)}", "dtype")
+        raise InputError(f"{spec.name} has no dtype {dtype[:60]!r}; choose {_either(spec.dtypes)}", "dtype")
     dims = _dims(spec, request, edge, bug, gpu)
     if not 0 <= request.seed <= MAX_SEED:
         raise InputError(f"seed must be from 0 to {MAX_SEED}, and it is {request.seed}; set seed to 0", "seed")
     known = (*PROVIDERS, *(b.name for b in spec.baselines))
     for name in request.baselines or ():
         if name not in known:
-            raise InputError(f"{spec.name} has no baseline {name!r}; choose {_either(known)}", "baselines")
+            raise InputError(f"{spec.name} has no baseline {name[:60]!r}; choose {_either(known)}", "baselines")
     _size(spec, dims, dtype)
     return Chosen(spec, dims, dtype, edge, bug)
 
@@ -69,14 +69,14 @@ def _named(items, name: str | None, argument: str):
         if item.name == name:
             return item
     names = _either([item.name for item in items]) if items else "none: this kernel has no such case"
-    raise InputError(f"no {argument} is named {name!r}; choose {names}", argument)
+    raise InputError(f"no {argument} is named {name[:60]!r}; choose {names}", argument)
 
 
 def _dims(spec: KernelSpec, request: Request, edge: Edge | None, bug: Bug | None, gpu: bool) -> dict[str, int]:
     names = [dim.name for dim in spec.dims]
     for name in request.dims:
         if name not in names:
-            raise InputError(f"{spec.name} has no dim {name!r}; its dims are {', '.join(names)}", name)
+            raise InputError(f"{spec.name} has no dim {name[:60]!r}; its dims are {', '.join(names)}", name)
     fixed = edge.dims if edge else {}
     start = spec.presets.get("prefill", spec.default) if gpu else spec.default
     dims = {**start, **(bug.dims if bug else {}), **request.dims, **fixed}
@@ -123,7 +123,7 @@ def choose_config(
     least = _least(spec, inputs, target)
     for name, value in given.meta.items():
         if name not in least:
-            raise InputError(f"config has no {name!r} for {spec.name}; its names are {', '.join(least)}", "config")
+            raise InputError(f"config has no {name[:60]!r} for {spec.name}; its names are {', '.join(least)}", "config")
         low = least[name]
         if value < low:
             raise InputError(f"{name} must be {low} or more, and it is {value}; set {name} to {low} or more", "config")
@@ -180,7 +180,7 @@ def target_named(name: str) -> Target:
     """A GPU by its architecture. Raises InputError that lists those there are."""
     gpus = [arch for arch, target in TARGETS.items() if target.kind != "cpu"]
     if name not in gpus:
-        raise InputError(f"no target is named {name!r}; choose from {', '.join(gpus)}", "target")
+        raise InputError(f"no target is named {name[:60]!r}; choose from {', '.join(gpus)}", "target")
     return TARGETS[name]
 
 

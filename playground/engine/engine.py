@@ -273,9 +273,10 @@ class Engine:
     def _no_device(self, device: str) -> Failure:
         choices = " or ".join(("auto", *self.devices()))
         if not device.startswith("cuda:") or not device[5:].isdigit():
-            return Failure(kind="input", message=f"no device is named {device!r}; choose {choices}", argument="device")
+            said = f"no device is named {device[:60]!r}; choose {choices}"
+            return Failure(kind="input", message=said, argument="device")
         _, why = self.gpus()
-        message = f"there is no {device} here{': ' * bool(why)}{why}; choose {choices}"
+        message = f"there is no {device[:60]} here{': ' * bool(why)}{why}; choose {choices}"
         return Failure(kind="unavailable", message=message, argument="device")
 
     def _allow_edits(self) -> None:

@@ -7,13 +7,25 @@ line prints these models as they are: a field here is a promise to scripts.
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # the most that JSON carries to a browser
 
 
 class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+def first_fault(error: ValidationError) -> tuple[str, Any, str]:
+    """Where a message's first fault is, what was given there, and what is needed instead, in our words."""
+    first = error.errors()[0]
+    need = first["msg"].removeprefix("Value error, ").replace("Input should be", "it needs to be")
+    need = re.sub(r"a valid dictionary or instance of \w+", "an object", need)
+    need = re.sub(r"^\w+ should have (at \w+ \d+ \w+) after validation, not", r"it needs to have \1, and not", need)
+    return ".".join(map(str, first["loc"])), first["input"], need
 
 
 # What a person asks for
@@ -22,7 +34,7 @@ class Message(BaseModel):
 class ConfigChoice(Message):
     """A config as plain numbers, e.g. {"meta": {"BLOCK_N": 4096}, "num_warps": 8, "num_stages": 3}."""
 
-    meta: dict[str, int] = {}
+    meta: dict[str, Int64] = {}
     num_warps: int = Field(default=4, ge=1, le=32)
     num_stages: int = Field(default=3, ge=1, le=10)
 

@@ -9,6 +9,7 @@ from playground.cli import answers, arguments
 from tests.cli.conftest import call, strict
 
 RUN = ("run", "softmax")
+NAMES = ("dtype", "preset", "edge", "bug", "baselines", "device")
 MISTAKES = [
     ((), "verb", "choose doctor, kernels, run, bench, sweep, compile, trace, chat, record, record-check"),
     (("frobnicate",), "verb", "no verb is named 'frobnicate'; choose doctor"),
@@ -44,6 +45,7 @@ MISTAKES = [
     ((*RUN, "--config", "BLOCK_N"), "config", "write a name and a number, such as BLOCK_N=4096,num_warps=8"),
     ((*RUN, "--config", "BLOCK_N=64,num_warps=99"), "config", "num_warps is 99; it needs to be from 1 to 32"),
     ((*RUN, "--config", "num_stages=0"), "config", "num_stages is 0; it needs to be from 1 to 10"),
+    *(((*RUN, f"--{name}", "x" * 3000), name, "'xxx") for name in NAMES),
     ((*RUN, "--bogus"), "", "unrecognized arguments: --bogus"),
     (("run", "softmax", "extra"), "", "unrecognized arguments: extra"),
     (("bench", "softmax", "--device", "interpreter"), "device", "the interpreter's times say nothing of a kernel"),

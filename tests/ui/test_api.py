@@ -10,6 +10,8 @@ from playground.ui.api import endpoints
 from playground.ui.context import Context
 from tests.ui.fake_engine import FakeEngine
 
+LONG = "x" * 3000
+
 
 @pytest.fixture(scope="module")
 def functions():
@@ -70,9 +72,33 @@ def test_trace_kernel(functions):
         ({"kernel": None}, "kernel", "no kernel is named 'None'"),
         ({"kernel": "vector_add", "seed": "soon"}, "seed", "seed is 'soon'"),
         ({"kernel": "vector_add", "edge": "nope"}, "edge", "no edge is named 'nope'"),
+        ({"kernel": "vector_add", "dims": "[" * 100_000}, "dims", "dims is '[[["),
+        ({"kernel": "vector_add", "config": f"BLOCK={10**20}"}, "config", "config is 'BLOCK=1000"),
+        ({"kernel": "vector_add", "dtype": LONG}, "dtype", "vector_add has no dtype 'xxx"),
+        ({"kernel": "vector_add", "edge": LONG}, "edge", "no edge is named 'xxx"),
+        ({"kernel": "vector_add", "bug": LONG}, "bug", "no bug is named 'xxx"),
+        ({"kernel": "vector_add", "dims": {LONG: 1}}, LONG, "vector_add has no dim 'xxx"),
+        ({"kernel": "vector_add", "config": f"{LONG}=1"}, "config", "config has no 'xxx"),
     ],
 )
 def test_bad_input_gives_one_clear_line(functions, given, argument, says):
     error = functions["run_kernel"](**given)["error"]
     assert (error["kind"], error["argument"]) == ("input", argument)
     assert error["message"].startswith(says) and "; " in error["message"] and "\n" not in error["message"]
+    assert len(error["message"]) < 500  # however long what was given
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"prompt": 5}, "prompt is '5'; it needs to be a text"),
+        ({"prompt": "Hi", "system": ["a"]}, "system is \"['a']\"; it needs to be a text"),
+        ({"prompt": "Hi", "history": "x"}, "history is 'x'; it needs to be a list of turns"),
+        ({"prompt": "Hi", "history": [1]}, "history is '1'; it needs to be an object"),
+        ({"prompt": "Hi", "history": [{"role": "user"}]}, "history is \"{'role': 'user'}\"; Field required"),
+        ({"prompt": "Hi", "top_k": 2**31}, "top_k is '2147483648'; it needs to be less than 2147483648"),
+    ],
+)
+def test_what_a_chat_cannot_take_is_named(functions, given, says):
+    error = functions["chat"](**given)["error"]
+    assert (error["message"], error["argument"]) == (says, says.split(" ")[0])

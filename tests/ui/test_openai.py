@@ -241,7 +241,9 @@ def test_logprobs_of_tokens_and_their_alternatives(ask, stream):
         ({"tools": [{"type": "function"}]}, 400, "tools is", "tools"),
         ({"max_token": 5}, 400, "'max_token' is no field of this endpoint; use model, messages", "max_token"),
         ({"stop": ["a", ""]}, 400, "each needs to be a string", "stop"),
-        ({"stop": list("abcde")}, 400, "stop is", "stop"),
+        ({"stop": list("abcde")}, 400, "it needs to have at most 4 items, and not 5", "stop"),
+        ({"messages": ["x"]}, 400, 'messages.0 is "x"; it needs to be an object', "messages.0"),
+        ({"top_k": 2**31}, 400, "top_k is 2147483648; it needs to be less than 2147483648", "top_k"),
         ({"top_logprobs": 2}, 400, "set logprobs to true", "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 20}, 400, "less than or equal to 5", "top_logprobs"),
     ],
@@ -260,7 +262,7 @@ def test_what_changes_nothing_is_let_pass(ask):
 
 @pytest.mark.parametrize(
     ("body", "status"), [(b"{", 400), (b"[]", 400), (b'{"messages": [{"role": "user", "content": "x"}]}', 400),
-                         (b" " * 1_000_001, 413)],
+                         (b" " * 1_000_001, 413), (b"[" * 100_000, 400), (b'{"\\ud800": 1}', 400)],
 )  # fmt: skip
 def test_a_body_that_is_none(ask, body, status):
     answer = httpx.post(f"{ask.base}/chat/completions", content=body, headers={"content-type": "application/json"})

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from kernels import InputError
 from playground.decoder.messages import ChatRequest, ChatResult
+from playground.engine.messages import first_fault
 from playground.ui.api.call import stop
 from playground.ui.context import Context
 
@@ -53,11 +54,9 @@ def endpoints(context: Context, guarded: Callable[..., Any]) -> tuple[Callable[.
         """
 
         def answer() -> dict[str, Any]:
-            said = [{"role": "system", "content": system}] if system else []
-            said += [*(history or ()), {"role": "user", "content": prompt}]
             request = _request(
-                messages=tuple(said), backend=backend, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
-                top_p=top_p, seed=seed, owner=f"api {next(_NUMBERS)}",
+                messages=_said(system, history, prompt), backend=backend, max_tokens=max_tokens,
+                temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, owner=f"api {next(_NUMBERS)}",
             )  # fmt: skip
             *_, result = context.chats.stream(request, stop())
             assert isinstance(result, ChatResult)
@@ -68,12 +67,22 @@ def endpoints(context: Context, guarded: Callable[..., Any]) -> tuple[Callable[.
     return (chat,)
 
 
+def _said(system: Any, history: Any, prompt: Any) -> tuple[Any, ...]:
+    """The conversation, its turns as they were given. Raises InputError that names what is no text or no list."""
+    for name, text in (("system", system or ""), ("prompt", prompt)):
+        if not isinstance(text, str):
+            raise InputError(f"{name} is {str(text)[:60]!r}; it needs to be a text", name)
+    if not isinstance(history or [], list):
+        raise InputError(f"history is {str(history)[:60]!r}; it needs to be a list of turns", "history")
+    first = [{"role": "system", "content": system}] if system else []
+    return *first, *(history or ()), {"role": "user", "content": prompt}
+
+
 def _request(**fields: Any) -> ChatRequest:
     """Raises InputError that names the field."""
     try:
         return ChatRequest.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = "history" if first["loc"][0] == "messages" else str(first["loc"][0])
-        said = first["msg"].replace("Input should be", "it needs to be")
-        raise InputError(f"{name} is {str(first['input'])[:60]!r}; {said}", name) from None
+        where, given, need = first_fault(error)
+        name = "history" if where.startswith("messages") else where
+        raise InputError(f"{name} is {str(given)[:60]!r}; {need}", name) from None

@@ -168,7 +168,7 @@ def _guarded(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _object(text: Any) -> dict[str, Any]:
     try:
         found = text if isinstance(text, dict) else json.loads(text or "{}")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InputError(f'dims is {str(text)[:60]!r}; pass an object such as {{"rows": 64, "n": 3000}}', "dims")

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from kernels import InputError
 from playground.decoder.messages import Backend, ChatMessage, ChatRequest, ChatToken
+from playground.engine.messages import first_fault
 
 MOST_ALTERNATIVES = 5  # what the decoder keeps of a token
 LEAST_TOP_P = 1e-6  # OpenAI allows 0, which means the likeliest token
@@ -72,7 +73,7 @@ class Completion(BaseModel):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=1.0, ge=0, le=2)
     top_p: float | None = Field(default=1.0, ge=0, le=1)
-    top_k: int | None = Field(default=0, ge=0)
+    top_k: int | None = Field(default=0, ge=0, lt=2**31)
     seed: int | None = None
     stop: Annotated[list[str] | None, BeforeValidator(_stops)] = Field(default=None, max_length=4)
     stream: bool | None = False
@@ -112,7 +113,7 @@ def read(body: bytes) -> Completion:
     """Raises InputError: what was given, what is needed; its argument is the field."""
     try:
         given = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: lists in lists, a thousand deep
         raise InputError(f"the body is no JSON ({error}); send an object with model and messages") from None
     if not isinstance(given, dict):
         raise InputError("the body is no JSON object; send one with model and messages")
@@ -134,12 +135,10 @@ def read(body: bytes) -> Completion:
 
 
 def _refused(error: ValidationError) -> InputError:
-    first = error.errors()[0]
-    field = ".".join(map(str, first["loc"]))
-    if first["type"] == "missing":
+    field, given, need = first_fault(error)
+    if error.errors()[0]["type"] == "missing":
         return InputError(f"{field} is missing; give it", field)
-    need = first["msg"].removeprefix("Value error, ").replace("Input should be", "it needs to be")
-    return InputError(f"{field} is {_short(first['input'])}; {need}", field)
+    return InputError(f"{field or 'a name of a field'} is {_short(given)}; {need}", field)
 
 
 def _short(value: Any) -> str:

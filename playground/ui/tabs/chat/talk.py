@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from kernels import InputError
 from playground.decoder.messages import Backend, CacheDtype, ChatMessage, ChatRequest, ChatResult, ChatStats, ChatToken
-from playground.engine.messages import EngineError, HostResult, Progress
+from playground.engine.messages import EngineError, HostResult, Progress, first_fault
 from playground.ui import panels
 from playground.ui.links import whole
 from playground.ui.tabs.chat import panel, swap
@@ -132,9 +132,8 @@ def request_of(talk: Talk, wishes: Wishes, owner: str) -> ChatRequest:
             table=swap.table(wishes.swapped, wishes.side) if wishes.swaps else {},
         )  # fmt: skip
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        raise InputError(f"{name} is {first['input']}; {first['msg'].lower()}", name) from None
+        name, given, need = first_fault(error)
+        raise InputError(f"{name} is {str(given)[:60]}; {need}", name) from None
 
 
 def answer(
