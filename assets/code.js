@@ -6,7 +6,7 @@ const escape = text => text.replace(/[&<>]/g, c => ({'&': '&amp;', '<': '&lt;', 
 const PYTHON = /(#.*)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(def|return|for|in|if|else|while|and|or|not|None|True|False)\b|(@?\b(?:tl|triton)\.[\w.]+)/g;
 const OPCODE = /^(\s*(?:[0-9a-f]{4,}\s+)?(?:@!?%?U?P\w+\s+)?(?:[%$][\w#:, %]+ = )?(?:tail call \w+ )?)([\w.:]+)/;
 const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
-let data = null, launch = 0, stage = '', pinned = null, lit = [];
+let data = null, launch = 0, stage = tp.asked.get('stage') ?? '', pinned = null, lit = [];
 
 const python = text => escape(text).replace(PYTHON, (all, note, string, word, call) =>
   note ? `<i>${all}</i>` : word ? `<b>${all}</b>` : call ? `<u>${all}</u>` : all);
@@ -22,7 +22,7 @@ function draw() {
   root.hidden = !data;
   if (!data) { root.replaceChildren(); return; }
   launch = 0;
-  if (!(stage in data.launches[0].stages)) stage = data.first;
+  if (!Object.hasOwn(data.launches[0].stages, stage)) stage = data.first;
   const names = data.launches.map((l, i) => `<option value="${i}">${escape(l.kernel)}</option>`).join('');
   root.innerHTML = `<div class="pane"><div class="bar2"><b class="file"></b>
       <select class="launch" aria-label="Kernel"${data.launches.length < 2 ? ' hidden' : ''}>${names}</select>
@@ -114,7 +114,7 @@ root.addEventListener('mouseover', e => {
 root.addEventListener('click', async e => {
   const at = e.target.closest('.ln[data-l]'), tab = e.target.closest('[role=tab]'), tool = e.target.closest('[data-do]');
   if (at) pin(at.dataset.l.split(' ')[0], at.parentElement);
-  if (tab) turn(tab.dataset.stage);
+  if (tab) { turn(tab.dataset.stage); tp.url({stage: stage === data.first ? null : stage}); }
   if (tool?.dataset.do === 'save') tp.save({name: `${data.launches[launch].kernel}.${data.target}.${stage}`, text: text(), kind: 'text/plain'});
   if (tool?.dataset.do === 'copy') {
     try { await navigator.clipboard.writeText(text()); tool.textContent = 'Copied'; } catch { tool.textContent = 'Not allowed'; }

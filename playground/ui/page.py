@@ -42,8 +42,9 @@ def build(context: Context) -> gr.Blocks:
         def opened(request: gr.Request) -> list[Any]:
             """What the link asks for; the worker may still be starting."""
             first = first_choice(get(start.kernel), context.gpu)
-            link = restore(dict(request.query_params), first, context.gpu)
-            parts = [value for fill in fills for value in fill(link.request, link.problem)]
+            params = dict(request.query_params)
+            link = restore(params, first, context.gpu)
+            parts = [value for fill in fills for value in fill(link.request, link.problem, params)]
             known = context.known_host
             bar = panels.header(known, mode(known) if known else "")
             return [bar, *form.fill(context, link.request), *parts]

@@ -63,6 +63,18 @@ def test_a_forgotten_mask_is_found_where_it_is(page, base):
     assert "element 4,800 of x" in page.locator(".site.outside .miss").first.inner_text()
 
 
+def test_a_link_restores_the_gpu_and_the_page_keeps_it(page, base):
+    opened(page, base, f"{SMALL}&gpu=A100")
+    assert page.get_by_text("The levels of an A100").is_visible()
+    page.locator("#memory-form input").click()
+    page.locator("[role=option]", has_text="MI300X").click()
+    page.get_by_text("The levels of an MI300X").wait_for(timeout=60_000)
+    assert "gpu=MI300X" in page.url and page.get_by_text("512 KB per CU").is_visible()
+    with page.expect_download() as got:
+        page.click("#trace-csv")
+    assert got.value.suggested_filename == "add_rms_norm_trace.csv"
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_nothing_is_wider_than_the_page(page, base, width, mode):

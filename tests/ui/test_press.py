@@ -10,6 +10,10 @@ from playground.ui.context import Context
 from playground.ui.tabs.autotune import moves
 from playground.ui.tabs.autotune import tab as tune
 from playground.ui.tabs.autotune.winner_map import NONE
+from playground.ui.tabs.code import tab as code
+from playground.ui.tabs.memory import measure
+from playground.ui.tabs.memory import tab as memory
+from playground.ui.tabs.memory.facts import Traces
 from playground.ui.tabs.run import sweep_sheet, tab
 from playground.ui.tabs.run.visit import Visit
 from tests.ui.fake_engine import FakeEngine
@@ -46,6 +50,33 @@ def test_an_older_press_draws_nothing_over_a_newer_one():
     where.engine.pause.set()
     end = ends(newer)
     assert "Right" in end[0] and gr.skip() not in end and not where.jobs.running("run me")
+
+
+class Slow(FakeEngine):
+    """What it is asked for lasts until it is stopped."""
+
+    def stream(self, request, cancel):
+        while not cancel.is_set():
+            yield Progress(what="Working")
+        raise EngineError(Failure(kind="cancelled", message="Stopped"))
+
+
+def test_another_gpu_or_target_takes_the_place_of_what_is_traced_or_compiled():
+    """As where one is chosen while the tab still opens: Stopped stood over the newer answer, and hid it."""
+    where = Context(Slow(), Settings())
+    presses = {
+        "memory": lambda gpu: memory._trace(where, Traces(), measure.Devices(), "me", gpu, VALUES),
+        "code": lambda gpu: code._compile(where, "me", {"H200": "sm_90", "A100": "sm_80"}[gpu], VALUES),
+    }
+    for name, press in presses.items():
+        older, newer = press("H200"), press("A100")
+        next(older)
+        next(newer)
+        left = list(older)
+        assert left and all(drawn == gr.skip() for drawing in left for drawn in drawing)
+        assert where.jobs.running(f"{name} me")
+        where.jobs.stop(f"{name} me")
+        assert "Stopped" in ends(newer)[0]
 
 
 def test_a_refused_press_takes_the_place_of_what_runs():

@@ -7,10 +7,13 @@ here is all that a new tab needs. The bench above the tabs is shared; style.css 
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import gradio as gr
 
 from playground.ui.bench import Bench
 from playground.ui.context import Context
@@ -20,14 +23,27 @@ from playground.ui.context import Context
 class Loaded:
     """Components that opening the page fills, and what fills them from the choice that the link restores.
 
-    fill: (request, problem) -> values; `problem` is the line about a link that could not be followed, or "". It takes a
-    few milliseconds at most: what takes longer goes to `later`, a function of the bench's inputs that is queued.
+    fill: (request, problem, params) -> values; `problem` is the line about a link that could not be followed, or "",
+    and `params` all that the link holds, a tab's own choices among it. It takes a few milliseconds at most: what takes
+    longer goes to `later`, a function of the bench's inputs that is queued.
     """
 
     outputs: list[Any] = field(default_factory=list)
-    fill: Callable[[Any, str], list[Any]] = lambda request, problem: []
+    fill: Callable[[Any, str, Mapping[str, str]], list[Any]] = lambda request, problem, params: []
     later_outputs: list[Any] = field(default_factory=list)
     later: Callable[..., list[Any]] | None = None
+
+
+def chosen(dropdown: gr.Dropdown, param: str) -> Loaded:
+    """A choice of the tab alone that a link restores; what the list does not hold leaves the first choice."""
+    first, known = dropdown.value, {value for _, value in dropdown.choices}
+    return Loaded([dropdown], lambda request, problem, params: [params[param] if params.get(param) in known else first])
+
+
+def follows(dropdown: gr.Dropdown, param: str) -> str:
+    """Script of an event whose first input is the dropdown: the address follows it, without the first choice."""
+    first = json.dumps(dropdown.value)
+    return f"(...values) => {{ tp.url({{{param}: values[0] === {first} ? null : values[0]}}); return values; }}"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -19,7 +19,7 @@ from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import FAST, Bench
 from playground.ui.context import AGAIN, LONG, Context
-from playground.ui.tabs import Loaded, Tab
+from playground.ui.tabs import Loaded, Tab, chosen, follows
 from playground.ui.tabs.autotune import charts as tune_charts
 from playground.ui.tabs.autotune import export, method, moves, winners
 from playground.ui.tabs.autotune import view as show
@@ -103,7 +103,10 @@ def build(context: Context, bench: Bench) -> Loaded:
     _wire_recorded(context, bench, parts, recorded)
     _wire_extras(parts, exports)
     keep.click(lambda result: winners.keep(context, result), parts.state, [said, kept], **FAST)
-    return Loaded(later_outputs=[said, kept], later=lambda *values: ["", winners.listed(context)])
+    target.input(None, target, None, js=follows(target, "tune"), api_visibility="private")
+    return replace(
+        chosen(target, "tune"), later_outputs=[said, kept], later=lambda *values: ["", winners.listed(context)]
+    )
 
 
 def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ranges: gr.Textbox) -> None:

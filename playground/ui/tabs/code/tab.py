@@ -17,8 +17,8 @@ from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import Bench
-from playground.ui.context import LONG, Context
-from playground.ui.tabs import Loaded, Tab
+from playground.ui.context import AGAIN, LONG, Context
+from playground.ui.tabs import Loaded, Tab, chosen, follows
 from playground.ui.tabs.code import compare, inductor
 from playground.ui.tabs.code import view as code_view
 
@@ -77,15 +77,20 @@ def build(context: Context, bench: Bench) -> Loaded:
         context.jobs.stop(f"code {session.session_hash or ''}")
 
     stop.click(stopped, None, None, **form.FAST)
-    go.click(compile_, [target, *bench.inputs], outputs, **LONG)
-    target.input(compile_, [target, *bench.inputs], outputs, **LONG)
-    return Loaded()
+    go.click(compile_, [target, *bench.inputs], outputs, **AGAIN)
+    target.input(compile_, [target, *bench.inputs], outputs, js=follows(target, "target"), **AGAIN)
+    return chosen(target, "target")
 
 
 def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
-    """One press of Compile. The old code stays until the new is there; a refusal takes it away."""
-    keep = [gr.update()] * 11
+    """One press of Compile, or one target chosen; it takes the place of an earlier one, which draws no more."""
     cancel = context.jobs.start(f"code {session}")
+    yield from context.jobs.newest(f"code {session}", cancel, _compiled(context, cancel, arch, values))
+
+
+def _compiled(context: Context, cancel: threading.Event, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """The old code stays until the new is there; a refusal takes it away."""
+    keep = [gr.update()] * 11
     try:
         asked = ask(CodeRequest, form.read(context, *values), target=arch)
         yield [panels.busy(Progress(what=f"Compiling {asked.kernel} for {arch}")), *keep]
@@ -95,8 +100,6 @@ def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...])
         hidden = gr.update(visible=False)
         said = panels.failed(str(error), nothing_ran=isinstance(error, InputError))
         yield [said, gr.update(), None, hidden, "", "", *compare.hidden()]
-    finally:
-        context.jobs.end(f"code {session}", cancel)
 
 
 def _ask(context: Context, request: CodeRequest, cancel: threading.Event) -> CodeResult:

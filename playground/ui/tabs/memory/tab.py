@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from playground.engine.messages import EngineError, Progress
 from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.bench import Bench
-from playground.ui.context import LONG, Context
-from playground.ui.tabs import Loaded, Tab
+from playground.ui.context import AGAIN, LONG, Context
+from playground.ui.tabs import Loaded, Tab, chosen, follows
 from playground.ui.tabs.memory import access_map, drawn, export, headings, method, occupancy, traffic, views
 from playground.ui.tabs.memory import measure as memory_measure
 from playground.ui.tabs.memory import trials as memory_trials
@@ -98,11 +99,11 @@ def build(context: Context, bench: Bench) -> Loaded:
 
     inputs = [gpu, *bench.inputs]
     stop.click(stopped, None, None, **form.FAST)
-    go.click(trace, inputs, sheets.all, **LONG)
-    gpu.input(trace, inputs, sheets.all, **LONG)
+    go.click(trace, inputs, sheets.all, **AGAIN)
+    gpu.input(trace, inputs, sheets.all, js=follows(gpu, "gpu"), **AGAIN)
     buttons["try"].click(trials, inputs, sheets.trials, **LONG)
     buttons["measure"].click(measure, bench.inputs, [buttons["here"], buttons["said"]], **LONG)
-    return Loaded()
+    return chosen(gpu, "gpu")
 
 
 def _body(context: Context, banner: Any, head: Any) -> tuple[Sheets, dict[str, Any]]:
@@ -161,10 +162,18 @@ def _drawn_by(css: str, file: str) -> gr.HTML:
 def _trace(
     context: Context, traces: Traces, devices: memory_measure.Devices, session: str, gpu: str, values: tuple[Any, ...]
 ) -> Iterator[list[Any]]:
-    """One press of Trace. The old pictures stay until the new ones are there; a refusal takes them away."""
-    count = len(Sheets.__dataclass_fields__)
-    keep = [gr.update()] * (count - 1)
+    """One press of Trace, or one GPU chosen; it takes the place of an earlier one, which draws no more."""
     cancel = context.jobs.start(f"memory {session}")
+    pictures = _traced(context, traces, devices, gpu, values, cancel)
+    yield from context.jobs.newest(f"memory {session}", cancel, pictures)
+
+
+def _traced(
+    context: Context, traces: Traces, devices: memory_measure.Devices, gpu: str, values: tuple[Any, ...],
+    cancel: threading.Event,
+) -> Iterator[list[Any]]:  # fmt: skip
+    """The old pictures stay until the new ones are there; a refusal takes them away."""
+    keep = [gr.update()] * (len(Sheets.__dataclass_fields__) - 1)
     drawn_at = 0.0
     try:
         asked = form.read(context, *values)
@@ -179,8 +188,6 @@ def _trace(
         gone = {"map": None, "head": panels.section(TITLE)}
         said = panels.failed(str(error), nothing_ran=isinstance(error, InputError))
         yield [said, *(gone.get(name, gr.update()) for name in list(Sheets.__dataclass_fields__)[1:])]
-    finally:
-        context.jobs.end(f"memory {session}", cancel)
 
 
 def _drawn(facts: Facts) -> list[Any]:
@@ -197,7 +204,7 @@ def _drawn(facts: Facts) -> list[Any]:
     ran = sum(launch.programs_traced for launch in trace.launches)
     total = sum(launch.programs_total for launch in trace.launches)
     traced = f"{words.count(total, 'program')} traced" if trace.exact else f"{ran:,} of {total:,} programs traced"
-    where = f"of {'an' if gpu.name[:1] in 'AHL' else 'a'} {gpu.name}" if not facts.cpu else "of this CPU"
+    where = f"of {'an' if gpu.name[:1] in 'AHLMR' else 'a'} {gpu.name}" if not facts.cpu else "of this CPU"
     return [
         views.banner(facts),
         panels.section(TITLE, trace.source, f"{shape}; {traced}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,7 @@ def build(context: Context, bench: Bench) -> Loaded:
     visits = visit_sheet.build(context, bench, parts)
     _wire(context, bench, parts, chips, visits)
 
-    def fill(request: Request, problem: str) -> list[Any]:
+    def fill(request: Request, problem: str, params: Mapping[str, str]) -> list[Any]:
         first = panels.failed(problem) if problem else view.empty(what_run_brings(context.known_host))
         return [first, chips_of(request)]
 
