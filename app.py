@@ -1,11 +1,15 @@
 """Serve the playground: settings, engine, page. `python app.py --help` tells the flags."""
 
-import argparse
-import dataclasses
-import sys
+import signal
 
-from playground.settings import Settings
-from playground.ui.port import need_free
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `launch` answers it: imports take seconds, and end at once
+
+import argparse  # noqa: E402 - after the line above
+import dataclasses  # noqa: E402
+import sys  # noqa: E402
+
+from playground.settings import Settings  # noqa: E402
+from playground.ui.port import need_free  # noqa: E402
 
 
 def main() -> None:

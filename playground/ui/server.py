@@ -119,10 +119,12 @@ def launch(engine: Engine, settings: Settings) -> None:
     """Serve until Ctrl-C or SIGTERM, then stop the workers and the page's streams."""
     demo = None
     with contextlib.suppress(KeyboardInterrupt):
-        signal.signal(signal.SIGTERM, _stop)
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, _stop)
         demo = serve(engine, settings)
         while demo.is_running:
             time.sleep(0.1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends it at once
     engine.close()  # first, so that what a page waits for has ended and its stream can
     if demo:
         close(demo)

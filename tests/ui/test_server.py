@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -252,6 +253,15 @@ def test_an_open_page_does_not_hold_up_the_end():
 def test_an_address_that_cannot_be_is_one_line(flag, value):
     done = subprocess.run([sys.executable, "app.py", flag, value], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and value in done.stderr
+
+
+def test_an_interrupt_while_it_imports_ends_it_without_a_word():
+    process = subprocess.Popen([sys.executable, "app.py", "--port", str(free_port())], cwd=ROOT, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=20)
+    assert (process.returncode, said) == (-signal.SIGINT, "")
 
 
 def test_a_port_that_is_no_number_is_one_line():
