@@ -163,6 +163,8 @@ def test_own_ranges_are_every_combination_and_refused_where_they_cannot_be():
         ("num_warps=3", "needs to be 1, 2, 4"),
         ("num_stages=99", "from 1 to 10"),
         ("BLOCK=a", "write names and values"),
+        ("BLOCK=²", "write names and values"),
+        (f"BLOCK={'1,' * 9000} num_warps={'1,' * 9000} num_stages={'1,' * 9000}", "729,000,000,000 configs"),
         (f"BLOCK={','.join('9' * n for n in range(1, 8))} num_warps=1,2,4,8,16,32 num_stages=1,2", "64 are the most"),
     ):
         with pytest.raises(InputError, match=why):

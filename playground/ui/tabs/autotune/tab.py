@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -209,7 +210,7 @@ def ranges_of(text: str, chosen: Request) -> tuple[ConfigChoice, ...]:
     for part in text.replace(";", " ").split():
         name, equals, listed = part.partition("=")
         numbers = [n for n in listed.split(",") if n]
-        if not equals or not name or not numbers or not all(n.isdigit() and len(n) < 8 for n in numbers):
+        if not equals or not name or not numbers or not all(n.isdecimal() and len(n) < 8 for n in numbers):
             raise InputError(f"own ranges hold {part[:40]!r}; {example}", "configs")
         axes[name] = [int(n) for n in numbers]
     spec = get(chosen.kernel)
@@ -219,11 +220,10 @@ def ranges_of(text: str, chosen: Request) -> tuple[ConfigChoice, ...]:
     for name in axes:
         if name not in base:
             raise InputError(f"own ranges hold {name[:40]!r}; {spec.name} has {', '.join(base)}", "configs")
+    made = math.prod(map(len, axes.values()))  # counted before they are made: a long text means billions
+    if made > MOST:
+        raise InputError(f"own ranges make {made:,} configs; {MOST} are the most: give fewer values", "configs")
     products = [dict(zip(axes, combo, strict=True)) for combo in itertools.product(*axes.values())]
-    if len(products) > MOST:
-        raise InputError(
-            f"own ranges make {len(products):,} configs; {MOST} are the most: give fewer values", "configs"
-        )
     return tuple(_config({**base, **p}) for p in products)
 
 
