@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class Winner(Message):
 
 
 _FILE = TypeAdapter(list[Winner])
+_CHANGING = threading.Lock()  # between reading the file and writing it: several people keep what they found
 
 
 def _key(kernel: str, dtype: str, dims: Mapping[str, int], device: str) -> tuple:
@@ -100,16 +102,18 @@ def keep(
         kernel=kernel, source_hash=_hash(kernel), dtype=dtype, dims=dict(dims), device=device,
         triton=triton.__version__, config=config, us=us, default_us=default_us, date=now,
     )  # fmt: skip
-    _write([w for w in _read(cache) if w.key != winner.key] + [winner], cache)
+    with _CHANGING:
+        _write([w for w in _read(cache) if w.key != winner.key] + [winner], cache)
     return winner
 
 
 def forget(kernel: str | None = None, cache: Path | None = None) -> int:
     """Take a kernel's winners out, or all; returns how many those were."""
-    before = _read(cache)
-    after = [w for w in before if kernel is not None and w.kernel != kernel]
-    if len(after) != len(before):
-        _write(after, cache)
+    with _CHANGING:
+        before = _read(cache)
+        after = [w for w in before if kernel is not None and w.kernel != kernel]
+        if len(after) != len(before):
+            _write(after, cache)
     return len(before) - len(after)
 
 

@@ -1,5 +1,8 @@
 """Winners are kept on disk for their device, dtype and class of shape, and a broken file costs nothing."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -40,6 +43,19 @@ def test_a_new_winner_takes_the_old_ones_place():
     tuned.keep("softmax", "float32", DIMS, "A GPU", other, 2.0)
     assert tuned.lookup("softmax", "float32", DIMS, "A GPU") == other
     assert len(tuned.winners()) == 1
+
+
+def test_two_people_who_keep_at_once_both_keep(monkeypatch):
+    write = tuned._write
+
+    def slowly(*given):
+        time.sleep(0.2)
+        write(*given)
+
+    monkeypatch.setattr(tuned, "_write", slowly)
+    with ThreadPoolExecutor(4) as people:
+        list(people.map(keep, ["One", "Two", "Three", "Four"]))
+    assert {w.device for w in tuned.winners()} == {"One", "Two", "Three", "Four"}
 
 
 def test_a_winner_of_an_older_kernel_or_triton_is_no_winner(cache):
