@@ -41,7 +41,10 @@ Program = tuple[int, ...]
 
 ASSEMBLY = "inline PTX is not interpreted: its first operand stands in for its result"
 WAITS = "a GPU's programs wait for each other in this config; traced in one that runs them one by one"
-GLUON = "cannot be traced: it is written in Gluon, which Triton's interpreter does not run"
+GLUON = (
+    "cannot be traced: it is written in Gluon, which Triton's interpreter does not run; trace the Triton kernel of the "
+    "same operation, and read this one in Code"
+)
 MOST_MISSES = 20  # accesses out of bounds that are told of a launch
 STEERED = (
     "numbers that steer a later launch were written by the programs traced alone, so it may ask for other bytes than "

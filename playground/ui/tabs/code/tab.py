@@ -19,7 +19,7 @@ from playground.ui.answer import ask
 from playground.ui.bench import Bench
 from playground.ui.context import AGAIN, LONG, Context
 from playground.ui.tabs import Loaded, Tab, chosen, follows
-from playground.ui.tabs.code import compare, inductor
+from playground.ui.tabs.code import compare, inductor, method
 from playground.ui.tabs.code import view as code_view
 
 GPUS = {
@@ -115,14 +115,13 @@ def _drawn(context: Context, result: CodeResult) -> list[Any]:
     target = TARGETS[result.target]
     request = Request(kernel=spec.name, dims=result.choice.dims, dtype=result.choice.dtype)
     listed = form.configs(spec, request, target)
-    found = code_view.findings(result)
     return [
         code_view.banner(result),
         panels.section("What the compiler made of it", result.source, shown),
         code_view.as_json(result) if result.launches else None,
-        gr.update(visible=bool(found)),
-        panels.section("What to look at", result.source, "found in the code; each leads to its lines"),
-        found,
+        gr.update(visible=bool(result.launches)),
+        panels.section(code_view.found(result), result.source, "found in the code; each leads to its lines"),
+        code_view.findings(result) + method.how(result),
         *(compare.offered(spec, listed) if result.launches else compare.hidden()),
     ]
 

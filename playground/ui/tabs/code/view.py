@@ -53,6 +53,12 @@ def banner(result: CodeResult) -> str:
     return panels.verdict("code", headline, detail, result.source)
 
 
+def found(result: CodeResult) -> str:
+    """The first findings, as the heading of all."""
+    claims = list(dict.fromkeys(f.claim for launch in result.launches for f in launch.findings))
+    return f"What to look at: {', '.join(claims[:2])}" if claims else "What to look at"
+
+
 def findings(result: CodeResult) -> str:
     """What to look at, as buttons that lead to the lines."""
     items = [

@@ -43,6 +43,8 @@ def of_ways(facts: Facts) -> str:
     asked, least = trace.bytes_loaded + trace.bytes_stored, trace.compulsory_bytes
     if trace.steered or not (asked and least):
         return "Bytes three ways"
+    if asked <= 1.02 * least:
+        return "Bytes three ways: no more than the least is asked for"
     return f"Bytes three ways: {times_text(asked / least)} times the least is asked for"
 
 

@@ -103,6 +103,25 @@ def roofs(facts: Facts) -> str:
     )  # fmt: skip
 
 
+def sizes(facts: Facts) -> str:
+    """How the lines of bandwidth against size were taken."""
+    copy = (
+        "PyTorch's copy, bytes read and written both counted, again and again on the same data: what fits into a cache "
+        "is served from there. "
+    )
+    copy += "The best of a few bursts." if facts.cpu else "20 in a CUDA graph, the median over the replays."
+    return details(
+        "How it is measured",
+        [
+            ("Copy", copy),
+            (
+                "The kernel and eager",
+                "Each mark is a shape: its compulsory bytes over its median time, as Run quotes it.",
+            ),
+        ],
+    )
+
+
 def occupied(gpu: Gpu) -> str:
     """How the programs on an SM are reckoned."""
     if gpu.unit == "CU":

@@ -224,7 +224,7 @@ def _drawn(facts: Facts) -> list[Any]:
         access_map.as_json(trace) if trace.launches else None,
         panels.section(headings.of_sizes(facts), *_sizes_head(facts)),
         live.drawn(sizes),
-        "" if sizes else NO_SIZES,
+        method.sizes(facts) if sizes else NO_SIZES,
         panels.section(
             headings.of_occupancy(facts),
             "compiled" if facts.code else None,
