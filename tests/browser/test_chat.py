@@ -116,8 +116,8 @@ def thinking(monkeypatch):
 
 
 def have_ended(page, endless, questions):
-    """Within 10 s those answers have ended, and no other."""
-    for _ in range(200):
+    """Within 30 s those answers have ended, and no other."""
+    for _ in range(600):
         if endless == questions:
             return
         page.wait_for_timeout(50)
