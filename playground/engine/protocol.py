@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
 
 from playground.engine.code_messages import CodeRequest, CodeResult
 from playground.engine.inductor_messages import InductorRequest, InductorResult
@@ -122,7 +121,7 @@ class Sender:
     def send(self, message: Message) -> None:
         try:
             data = memoryview(message.model_dump_json().encode() + b"\n")
-        except PydanticSerializationError:  # a surrogate: a browser and a terminal can send one, JSON cannot
+        except ValueError:  # a surrogate: a browser and a terminal can send one, JSON cannot
             what = "the text holds half a character (a lone surrogate), which cannot be sent; take it out"
             raise EngineError(Failure(kind="input", message=what)) from None
         with self._lock:
