@@ -11,6 +11,14 @@ from dataclasses import dataclass, replace
 from playground.engine.messages import HostResult
 
 
+def unit_of(arch: str) -> str:
+    return "CU" if arch.startswith("gfx") else "SM"
+
+
+def one_unit_of(arch: str) -> str:
+    return {"CU": "a CU", "SM": "an SM"}[unit_of(arch)]
+
+
 @dataclass(frozen=True)
 class Gpu:
     """One card. Sizes in bytes (decimal for memory, binary for caches), rates in bytes/s and FLOP/s, dense.
@@ -44,11 +52,11 @@ class Gpu:
     @property
     def unit(self) -> str:
         """What the vendor calls a multiprocessor."""
-        return "CU" if self.arch.startswith("gfx") else "SM"
+        return unit_of(self.arch)
 
     @property
     def one_unit(self) -> str:
-        return "a CU" if self.unit == "CU" else "an SM"
+        return one_unit_of(self.arch)
 
     def matrix_rate(self, dtype: str) -> float:
         """FLOP/s of matrix products in a dtype, dense: 16-bit ones as listed, TF32 at half of that where there is such

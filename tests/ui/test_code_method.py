@@ -13,6 +13,11 @@ def test_how_code_is_made_is_told_for_its_target():
     assert "AMD's ISA guides" in amd and "nvdisasm" not in amd
 
 
+def test_amds_multiprocessors_are_cus():
+    assert "A CU holds 32 programs" in view.banner(code(target="gfx942"))
+    assert "An SM holds 32 programs" in view.banner(code(target="sm_90"))
+
+
 def test_the_heading_names_the_first_findings_each_once():
     found = [CodeFinding(claim=claim, plain="", stage="ptx", rows=(0,), lines=(1,)) for claim in "AABC"]
     (launch,) = code().launches

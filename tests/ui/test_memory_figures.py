@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,13 @@ def test_a_trace_that_leaves_out_what_steers_a_later_launch_claims_no_sum():
     said = views.banner(steered)
     assert "204 B is the least; too little was traced to say more" in said and "240 B" not in said
     assert headings.of_ways(steered) == "Bytes three ways"
+
+
+def test_no_roofline_says_why():
+    """A device that has not been measured has no roofs; that does not make a kernel one that computes nothing."""
+    assert "computes nothing" in views.no_roofline(facts(trace=trace(flops=0)))
+    said = views.no_roofline(facts(rates=replace(facts().rates, memory=0.0)))
+    assert "computes nothing" not in said and "Measure this device" in said
 
 
 def test_a_trace_is_taken_along_with_its_shape_and_source():

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from playground.engine.code_messages import CodeResult, LaunchCode
+from playground.engine.gpus import one_unit_of
 from playground.ui import panels, words
 
 CONTEXT = 3  # unchanged lines around a change
@@ -46,8 +47,9 @@ def banner(result: CodeResult) -> str:
     shared = f"{used.shared_bytes:,} bytes of shared memory" if used.shared_bytes else "no shared memory"
     detail = f"{worst.kernel} for {result.target}: {words.count(used.num_warps, 'warp')}, {shared}. "
     if worst.occupancy is not None:
+        one = one_unit_of(result.target)
         detail += (
-            f"An SM holds {words.count(worst.programs_per_sm or 0, 'program')}, "
+            f"{one[:1].upper()}{one[1:]} holds {words.count(worst.programs_per_sm or 0, 'program')}, "
             f"{words.percent(worst.occupancy)}\u00a0% of its warps, limited by {worst.limit}."
         )
     return panels.verdict("code", headline, detail, result.source)
@@ -102,7 +104,7 @@ def _used(one: LaunchCode, two: LaunchCode) -> list[tuple[str, int, int]]:
         ("spills, bytes a thread", one.resources.spills, two.resources.spills),
         ("shared memory, bytes", one.resources.shared_bytes, two.resources.shared_bytes),
         ("warps", one.resources.num_warps, two.resources.num_warps),
-        ("programs on an SM", one.programs_per_sm or 0, two.programs_per_sm or 0),
+        ("programs on an SM or CU", one.programs_per_sm or 0, two.programs_per_sm or 0),
         ("occupancy, %", round(100 * (one.occupancy or 0)), round(100 * (two.occupancy or 0))),
         *((f"lines of {stage.upper()}", *both) for stage, both in _lengths(one, two)),
     ]

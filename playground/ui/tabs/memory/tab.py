@@ -29,9 +29,6 @@ EMPTY = (
     "Not traced yet",
     "Press Trace: each load and store of the kernel above is counted, and shown on the levels of the GPU chosen here.",
 )
-NO_ROOFLINE = (
-    '<div class="nochart"><p>This kernel moves data and computes nothing, so only bandwidth bounds it.</p></div>'
-)
 NO_SIZES = (
     '<div class="nochart"><p>Nothing is recorded of this kernel and dtype on this GPU. Measure this device draws a '
     "copy and the kernel over sizes, with the caches as plateaus.</p></div>"
@@ -197,7 +194,7 @@ def _drawn(facts: Facts) -> list[Any]:
         f"{trace.choice.kernel}, {words.shape(trace.choice.dims)}, {trace.choice.dtype}, {trace.choice.config.label}"
     )
     origin = f"{words.place(rates.source)}, {rates.source.kind}" if rates.source else "datasheet"
-    clock = f"both on one clock, at {views.rate_text(rates.memory)} ({origin})" if rates.memory else "not timed"
+    clock = f"both on one clock, at {views.rate_text(rates.memory)} ({origin})" if rates.memory else views.UNMEASURED
     roof, sizes = drawn.roofline(facts), drawn.bandwidth(facts)
     widths = "thickness is bytes, on one scale; teal: tensors, else kernels"
     roofs = f"{gpu.name}, {origin}; dotted: other GPUs, datasheet"
@@ -208,7 +205,7 @@ def _drawn(facts: Facts) -> list[Any]:
     return [
         views.banner(facts),
         panels.section(TITLE, trace.source, f"{shape}; {traced}"),
-        panels.section(f"The levels {where}", None, views.gpu_note(gpu)),
+        panels.section(f"The levels {where}", None, views.levels_note(gpu)),
         views.hierarchy(facts),
         panels.section(headings.of_journey(facts), "modelled", clock),
         views.journey(facts) if rates.memory and trace.launches else None,
@@ -217,7 +214,7 @@ def _drawn(facts: Facts) -> list[Any]:
         live.drawn(drawn.flows(facts)),
         panels.section(headings.of_roof(facts), rates.source or "modelled", roofs),
         live.drawn(roof),
-        method.roofs(facts) if roof else NO_ROOFLINE,
+        method.roofs(facts) if roof else views.no_roofline(facts),
         panels.section(headings.of_ways(facts), None, "the least, what the program asks for, what DRAM saw"),
         traffic.three_ways(facts) + traffic.differences(facts) + method.counted(),
         panels.section(headings.of_map(facts), trace.source, "pick a program; each load and store of it, lane by lane"),
@@ -288,7 +285,8 @@ def _measured(now: memory_measure.Measured) -> str:
     copy = views.rate_text(now.host.roofs.copy_gbps * 1e9) if now.host.roofs else "not known"
     tag = panels.badge(now.host.roofs.source) if now.host.roofs else ""
     skipped = f" Left out: {now.skipped}." if now.skipped else ""
-    return f"<p>{panels.text(now.host.device)}: copy {copy} {tag}{panels.text(skipped)}</p>"
+    put = " Trace puts its rates on the levels."
+    return f"<p>{panels.text(now.host.device)}: copy {copy} {tag}{panels.text(skipped + put)}</p>"
 
 
 TAB = Tab("Memory", 20, build)

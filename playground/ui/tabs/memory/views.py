@@ -219,8 +219,20 @@ def _waves(facts: Facts) -> str:
     return f'<div class="waves">{body} {panels.badge("compiled")}</div>' if lines else ""
 
 
-def gpu_note(gpu: Gpu) -> str:
-    return f"the deeper, the larger and the slower. Datasheet: {gpu.source}"
+def levels_note(gpu: Gpu) -> str:
+    origin = gpu.source if gpu.source == "read from the device" else f"Datasheet: {gpu.source}"
+    return f"the deeper, the larger and the slower. {origin[:1].upper()}{origin[1:]}"
+
+
+UNMEASURED = "no rates are known of this device: Measure this device, below, then Trace"
+
+
+def no_roofline(facts: Facts) -> str:
+    """Why there is no roofline."""
+    why = "This kernel moves data and computes nothing, so only bandwidth bounds it"
+    if facts.trace.flops:
+        why = f"{UNMEASURED[:1].upper()}{UNMEASURED[1:]}"
+    return f'<div class="nochart"><p>{why}.</p></div>'
 
 
 def journey(facts: Facts) -> str:
