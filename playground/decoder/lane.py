@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import TypeAdapter
 
+from playground.decoder.messages import ChatRequest
 from playground.decoder.protocol import (
     Answered,
     Ask,
@@ -227,7 +228,7 @@ class ChatLane:
             self._tell(_progress(event.what))
         elif isinstance(event, Ready):
             self._ready = True
-            self._tell(Progress(what="reading the prompt"))
+            self._tell(Progress(what="making ready"), Progress(what="reading the prompt"))
         elif isinstance(event, Paused):
             self._paused = True
         elif isinstance(event, Refused):  # it says why it ends
@@ -257,11 +258,13 @@ class ChatLane:
         with self._changed:
             return [ticket for ticket in self._open.values() if ticket not in self._new]
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: Progress, question: Progress | None = None) -> None:
+        """Everyone who waits; `question`: what those hear instead who have asked the model something."""
         with self._changed:
             everyone = list(self._open.values())
         for ticket in everyone:
-            ticket.events.put(progress)
+            asks = isinstance(ticket.request, ChatRequest)
+            ticket.events.put(question if question and asks else progress)
 
     def _end_all(self, failure: Failure) -> None:
         with self._changed:

@@ -7,7 +7,7 @@ import pytest
 
 from playground.decoder import lane as lanes
 from playground.decoder.lane import ChatLane
-from playground.decoder.messages import SwapRequest, SwapResult
+from playground.decoder.messages import ChatMessage, ChatRequest, SwapRequest, SwapResult, WarmRequest
 from playground.decoder.protocol import Answered, Ask, Pause, Paused, Refused
 from playground.engine.lane import Gate
 from playground.engine.messages import EngineError, Failure, Progress
@@ -16,6 +16,7 @@ from playground.engine.protocol import Ready
 from playground.settings import Settings
 
 QUESTION = SwapRequest(table={})
+SAID = ChatMessage(role="user", content="Hello")
 
 
 class Played:
@@ -30,7 +31,7 @@ class Played:
         self.events.put(Ready(seconds=0))
 
     def send(self, message):
-        if isinstance(message, Ask) and message.request.owner == "unspeakable":
+        if isinstance(message, Ask) and getattr(message.request, "owner", "") == "unspeakable":
             raise EngineError(Failure(kind="input", message="take it out"))
         if isinstance(message, Pause):
             self.events.put(Paused())
@@ -68,6 +69,16 @@ def end_of(ticket):
     while isinstance(event := ticket.events.get(timeout=20), Progress):
         pass
     return event
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [(WarmRequest(), "making ready"), (ChatRequest(messages=(SAID,)), "reading the prompt")],
+)
+def test_only_a_question_hears_that_its_prompt_is_read(lane, request_, said):
+    """A warm-up's line stands on the page while answers are written."""
+    ticket = lane.submit(request_)
+    assert [ticket.events.get(timeout=20).what for _ in range(2)] == ["starting the chat worker", said]
 
 
 def asked(lane):
