@@ -2,7 +2,7 @@
 
 Found by running the eager function on tensors without values and watching every operation that would be a kernel.
 The bytes are modelled: each input of an operation read once and each result written once, as if no cache held
-anything from one kernel to the next.
+anything from one kernel to the next. Of a table that rows are picked from, or put into, only those rows count.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from torch.utils._pytree import tree_leaves
 from kernels.spec import Inputs, KernelSpec, nbytes
 
 # Allocations: they move nothing themselves.
+_PICK = {"index", "index_select", "embedding", "gather", "take"}  # rows of their first argument
+_PUT = {"index_put", "index_put_impl", "index_copy", "scatter"}  # in place: the last argument, into the first
+_OVERWRITE = {"copy", "fill", "zero"}  # in place: the first argument is not read
 _NO_TRAFFIC = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh"}
 
 
@@ -85,16 +88,24 @@ class _Watch(TorchDispatchMode):
         op = func._schema.name.split("::")[-1]
         views = not func._schema.is_mutable and all(_key(t) in self._names for t in outputs)
         if op.rstrip("_") not in _NO_TRAFFIC and outputs and not views:
-            self._note(op.strip("_"), inputs, outputs)
+            self._note(op.strip("_"), func._schema.is_mutable, inputs, outputs)
         return out
 
-    def _note(self, op: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    def _note(self, op: str, in_place: bool, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         for tensor in (*inputs, *outputs):
             if _key(tensor) not in self._names:
                 self._names[_key(tensor)] = self._fresh(op)
         # In a dict: a tensor that is used twice is read once.
         reads = {self._names[_key(t)]: nbytes(t) for t in inputs}
         writes = {self._names[_key(t)]: nbytes(t) for t in outputs}
+        if op in _PICK:
+            table = self._names[_key(inputs[0])]
+            reads[table] = min(reads[table], nbytes(*outputs))
+        if in_place and op in _PUT | _OVERWRITE:
+            into = self._names[_key(inputs[0])]
+            del reads[into]
+            if op in _PUT and inputs[-1].numel() > 1:  # else one number, for as many places as the indices say
+                writes[into] = min(writes[into], nbytes(inputs[-1]))
         self.steps.append(Step(op, tuple(reads.items()), tuple(writes.items())))
 
     def _fresh(self, op: str) -> str:

@@ -24,6 +24,21 @@ def test_softmax_is_one_kernel():
     assert (step.reads, step.writes) == ((("x", 512),), (("out", 512),))
 
 
+def test_of_a_table_only_the_rows_that_are_picked_count():
+    (step,) = chain("embedding", {"tokens": 3, "vocab": 1000, "n": 8}, "float32")
+    assert dict(step.reads)["table"] == 3 * 8 * 4 and step.writes == (("out", 3 * 8 * 4),)  # not 32,000 bytes
+
+
+def test_what_is_put_into_a_cache_neither_reads_nor_writes_the_rest_of_it():
+    """19 tokens of 2 heads of 64 in 16-bit are 4,864 bytes, in a cache of 3 pages of 16."""
+    steps = chain("kv_cache_write", {"tokens": 19, "kv_heads": 2, "head_dim": 64, "page_size": 16}, "bfloat16")
+    puts = [step for step in steps if step.kernel == "index_put"]
+    assert len(puts) == 2
+    for step, name in zip(puts, "kv", strict=True):
+        assert step.writes == ((f"{name}_cache", 4864),) and dict(step.reads)[name] == 4864
+        assert f"{name}_cache" not in dict(step.reads)
+
+
 def test_add_rms_norm_goes_through_memory_again_and_again():
     rows, n = 6, 50
     tensor, wide, column = rows * n * 2, rows * n * 4, rows * 4
