@@ -138,6 +138,11 @@ def test_a_winner_within_the_noise_is_none():
 def test_the_heading_has_three_digits_and_a_unit():
     slow = swept().configs[1].model_copy(update={"us": us(5736.0)})
     assert view.leader(swept(configs=(slow,), best=0), "time here").endswith(": 5.74 ms")
+    assert "<h3>Fastest at num_warps 4, BLOCK 1,024</h3>" in view.grid(swept(), "time here", "num_warps", "BLOCK")
+    split = ConfigResult(config=ConfigChoice(meta={"BLOCK": 256, "BLOCKS": 2}, num_warps=4), ok=True, us=us(9.0))
+    some = swept(configs=(*swept().configs, split))  # the fastest has no BLOCKS
+    assert "<h3>Fastest at BLOCK 1,024</h3>" in view.grid(some, "time here", "BLOCKS", "BLOCK")
+    assert "<h3>Least at BLOCK 512</h3>" in view.grid(swept(), "registers", "BLOCK", "BLOCK")
 
 
 def test_how_a_sweep_is_timed_and_ranked_is_told_for_these_figures():

@@ -166,10 +166,25 @@ def grid(result: SweepResult, measure: str, across: str, down: str) -> str:
     corner = escape(across) + " →" + ("" if across == down else f"<br>{escape(down)} ↓")
     better = "the faster" if m.unit == "µs" else "the fewer" if m.less else "the more"
     return (
+        f"<h3>{escape(_best_place(result, measure, across, down))}</h3>"
         f'<div class="heat" tabindex="0" role="region" aria-label="{escape(measure)} over {escape(across)} and '
         f'{escape(down)}"><table><caption>{escape(measure)}, {m.unit}; the stronger the colour, {better}</caption>'
         f'<thead><tr><th class="corner">{corner}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
+
+
+def _best_place(result: SweepResult, measure: str, across: str, down: str) -> str:
+    """Where the best figure stands, as the heading of the grid."""
+    first = leading(result, measure)
+    if first is None:
+        return f"No config has a figure for {measure} yet"
+    places = {axis: value(first.config, axis) for axis in (across, down)}
+    at = ", ".join(f"{axis} {place:,}" for axis, place in places.items() if place is not None)
+    return f"{_most(MEASURES[measure])} at {at or first.config.label}"  # a config need not have every axis
+
+
+def _most(m: Measure) -> str:
+    return "Fastest" if m.unit == "µs" else "Least" if m.less else "Most"
 
 
 def _scale(known: Sequence[float], less: bool) -> Callable[[float], int]:
@@ -230,10 +245,9 @@ def leader(result: SweepResult, measure: str) -> str:
     m, first = MEASURES[measure], leading(result, measure)
     if first is None:
         return "All choices"
-    least = "Fastest" if m.unit == "µs" else "Least" if m.less else "Most"
     best = m.of(first) or 0
     said = words.text(best, words.MICROSECONDS) if m.unit == "µs" else f"{figure(best)} {m.unit}"
-    return f"{least} with {first.config.label}: {said}"
+    return f"{_most(m)} with {first.config.label}: {said}"
 
 
 def leading(result: SweepResult, measure: str) -> ConfigResult | None:
