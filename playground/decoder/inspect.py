@@ -1,24 +1,21 @@
-"""Looks into a running conversation and changes nothing: where its last token attends, what a swapped kernel changes.
+"""Looks into a running conversation and changes nothing: where its last token attends, and how two logits differ.
 
-Both repeat the reading of the last token whose keys are in the cache. The attention's weights are computed in
-PyTorch from the queries and the cached keys; the kernels never write them out.
+The last token whose keys are in the cache is read once more. The attention's weights are computed in PyTorch from the
+queries and the cached keys; the kernels never write them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from playground.decoder.batch import Batch
 from playground.decoder.config import DecoderConfig, ModelError
 from playground.decoder.conversation import Conversation
 from playground.decoder.looks import AttentionRequest, AttentionResult
 from playground.decoder.model import ForwardInputs, Model
 from playground.decoder.ops import OPS, gather
-from playground.decoder.runner import Row
 
 
 class EagerOps:
@@ -52,13 +49,6 @@ def _last_read(conversation: Conversation) -> tuple[int, int]:
     if hold is None or hold.length == 0:
         raise LookupError(f"conversation {conversation.owner} has nothing in the cache now")
     return conversation.tokens[hold.length - 1], hold.length - 1
-
-
-def _reread(conversation: Conversation) -> Row:
-    """The row of a step that reads that token once more: it writes what is there, and no page is missing."""
-    token, position = _last_read(conversation)
-    pages = [page.id for page in conversation.held.pages]
-    return Row(token, position, pages, conversation.sampling, conversation.step)
 
 
 @torch.no_grad()
@@ -128,25 +118,6 @@ class Difference:
     largest: float
     kl: float
     ids: tuple[int, int]
-
-
-@torch.no_grad()
-def compare(batch: Batch, conversation: Conversation, table: Mapping[str, str]) -> Difference:
-    """The logits after the last token that was read, as the batch runs now and with `table` swapped in.
-
-    What is in flight is to be looked at first (`batch.drain`). Raises LookupError.
-    """
-    row = _reread(conversation)
-    runner, before = batch.runner, batch.table_of(conversation)
-    seen = []
-    # The last run is again the first table's, so the cache is left as it was.
-    for choice in (before, {**before, **table}, before):
-        runner.swap(choice)
-        runner.prepare(1)
-        runner.rows.load([row])
-        seen.append(runner.decode(1)["logits"][0].clone())
-    batch.reload()
-    return difference(*seen[:2])
 
 
 def difference(mine: torch.Tensor, other: torch.Tensor) -> Difference:

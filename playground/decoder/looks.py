@@ -103,25 +103,6 @@ class AttentionResult(Message):
     mean: tuple[float, ...] = ()
 
 
-class CompareRequest(Message):
-    """The next token's logits as they are now, and with `table`, for a running conversation."""
-
-    verb: Literal["compare"] = "compare"
-    owner: str
-    table: dict[str, Provider]
-
-
-class CompareResult(Message):
-    """largest: absolute difference of two logits; kl: of the distributions, in nats; ids: the likeliest under each."""
-
-    verb: Literal["compare"] = "compare"
-    owner: str
-    largest: float
-    kl: float
-    ids: tuple[int, int]
-    text: tuple[str, str]
-
-
 class ReplayRequest(Message):
     """An answer gone through twice, token by token as it stands: as it was made, and with `swap` swapped in.
 
@@ -142,7 +123,8 @@ class ReplayRequest(Message):
 
 
 class ReplayStep(Message):
-    """One token of the answer: as in CompareResult, and the tokens that the two would have drawn here."""
+    """One token of the answer. largest: absolute difference of two logits; kl: of the distributions, in nats; drawn:
+    the tokens that the two would have drawn here."""
 
     id: int
     text: str

@@ -12,8 +12,6 @@ from pydantic import Field, TypeAdapter
 from playground.decoder.looks import (
     AttentionRequest,
     AttentionResult,
-    CompareRequest,
-    CompareResult,
     ProfileRequest,
     ProfileResult,
     ReplayRequest,
@@ -32,10 +30,8 @@ from playground.decoder.messages import (
 from playground.engine.messages import Failure, Message
 from playground.engine.protocol import Cancel, Ready
 
-ChatAnyRequest = (
-    ChatRequest | WarmRequest | SwapRequest | ProfileRequest | AttentionRequest | CompareRequest | ReplayRequest
-)
-ChatAnyResult = ChatResult | WarmResult | SwapResult | ProfileResult | AttentionResult | CompareResult | ReplayResult
+ChatAnyRequest = ChatRequest | WarmRequest | SwapRequest | ProfileRequest | AttentionRequest | ReplayRequest
+ChatAnyResult = ChatResult | WarmResult | SwapResult | ProfileResult | AttentionResult | ReplayResult
 
 
 # To the worker

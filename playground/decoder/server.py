@@ -16,8 +16,6 @@ from playground.decoder.conversation import Conversation, Emitted
 from playground.decoder.generate import Decoder
 from playground.decoder.looks import (
     AttentionRequest,
-    CompareRequest,
-    CompareResult,
     ProfileRequest,
     ReplayRequest,
 )
@@ -126,8 +124,6 @@ class Server:
             return self._swap(request)
         if isinstance(request, AttentionRequest):
             return inspect.attention(self._batch.runner.model, self._find(request.owner), request)
-        if isinstance(request, CompareRequest):
-            return self._compare(request)
         assert isinstance(request, ProfileRequest)
         self._decoder.allow(request.table)
         return profile.profile(self._batch, request, self._decoder.source())
@@ -147,13 +143,6 @@ class Server:
         conversation = self._find(request.owner) if request.owner else None
         self._batch.swap(request.table, conversation)
         return SwapResult(table=self._batch.table_of(conversation) if conversation else dict(self._batch.table))
-
-    def _compare(self, request: CompareRequest) -> CompareResult:
-        self._decoder.allow(request.table)
-        found = inspect.compare(self._batch, self._find(request.owner), request.table)
-        piece = self._decoder.tokenizer.piece
-        text = (piece(found.ids[0]), piece(found.ids[1]))
-        return CompareResult(owner=request.owner, largest=found.largest, kl=found.kl, ids=found.ids, text=text)
 
     def _find(self, owner: str) -> Conversation:
         for conversation in self._batch.active:

@@ -12,7 +12,7 @@ import os
 import pytest
 import torch
 
-from playground.decoder import Decoder, Setup, inspect, profile
+from playground.decoder import Decoder, Setup, profile
 from playground.decoder.conversation import Limits
 from playground.decoder.looks import ProfileRequest, ReplayRequest
 from playground.decoder.messages import ChatMessage, ChatRequest
@@ -101,9 +101,6 @@ def test_a_swap_in_mid_answer_changes_no_token():
         for _ in range(4):
             batch.step()
         batch.swap({group: "torch"})
-    batch.drain()
-    difference = inspect.compare(batch, conversation, dict.fromkeys(batch.runner.table, "triton"))
-    assert difference.kl < 1e-6
     tiny.finish(batch)
     assert conversation.answer == tiny.expected_answer(prompt(1, 21), 40, KIND)
 
