@@ -25,6 +25,8 @@ def main() -> None:
 
     need_free(settings)
 
+    print("Triton Playground starts; the first time that takes up to half a minute", flush=True)
+
     from playground.engine.engine import Engine  # after the flags, so that --help and a taken port answer at once
     from playground.ui.server import launch
 

@@ -239,17 +239,17 @@ def _row(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why it is as fast as it is: a claim, what shows it, and where that comes from."""
+    """Why it is as fast as it is: a claim, what shows it, and where that comes from; None for a choice."""
 
     claim: str
     evidence: str
-    source: Source | str
+    source: Source | str | None
 
 
 def reasons(items: Sequence[Reason]) -> str:
-    return '<ul class="why">' + "".join(
-        f"<li><b>{escape(r.claim)}</b><span>{escape(r.evidence)}</span><div>{badge(r.source)}</div></li>" for r in items
-    ) + "</ul>"  # fmt: skip
+    found = [(escape(r.claim), escape(r.evidence), badge(r.source) if r.source else "") for r in items]
+    made = "".join(f"<li><b>{claim}</b><span>{shown}</span><div>{tag}</div></li>" for claim, shown, tag in found)
+    return f'<ul class="why">{made}</ul>'
 
 
 def error_picture(wrong: Wrong) -> str:

@@ -348,7 +348,7 @@ def _config(run: RunResult) -> Reason:
         "tuned": "the fastest when this device was tuned",
         "spec": "the kernel's default for this device; others are in the list",
     }[run.choice.config_origin]
-    return Reason(run.choice.config.label, origin, run.source)
+    return Reason(run.choice.config.label, origin, None)
 
 
 def recorded_note(answer: Answer) -> str:
