@@ -15,7 +15,13 @@ const row = (html, n, lines) =>
   `<li class="ln" data-n="${n}"${lines.length ? ` data-l="${lines.join(' ')}"` : ''}><code>${html || ' '}</code></li>`;
 const part = name => root.querySelector(name);
 const pane = () => part('.stage'), py = () => part('.py');
-const of = (list, line) => line ? [...list.querySelectorAll(`[data-l~="${line}"]`)] : [];
+// The rows of a line, and of the others that its statement takes.
+const of = (list, line) => {
+  if (!line) return [];
+  const [from, to] = data.launches[launch].spans.find(([from, to]) => from <= line && line <= to) ?? [+line, +line];
+  const lines = Array.from({length: to - from + 1}, (_, i) => `[data-l~="${from + i}"]`);
+  return [...list.querySelectorAll(lines.join())];
+};
 
 function draw() {
   data = props.value ? JSON.parse(props.value) : null;

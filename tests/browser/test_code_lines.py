@@ -19,7 +19,7 @@ def view(chrome):
         "target": "sm_90", "first": "ptx", "launches": [{
             "kernel": "made_up", "file": "made_up.py", "first": 1,
             "python": [f"    x{i} = tl.load(x_ptr + {i})" for i in range(PYTHON_LINES)],
-            "stages": {"ptx": rows, "sass": rows},
+            "spans": [[40, 42]], "stages": {"ptx": rows, "sass": rows},
         }],
     }  # fmt: skip
     page = chrome.new_page(viewport={"width": 1440, "height": 900})
@@ -28,7 +28,8 @@ def view(chrome):
                      '<div class="codeview" hidden></div></div></div>')  # fmt: skip
     script = (ROOT / "assets" / "code.js").read_text()
     page.evaluate(
-        "value => { const element = document.querySelector('#root'), props = {value}, watch = () => {};\n"
+        "value => { const tp = {asked: new URLSearchParams(), url: () => {}};\n"
+        "const element = document.querySelector('#root'), props = {value}, watch = () => {};\n"
         + script
         + "\n}",
         json.dumps(value),
@@ -58,3 +59,13 @@ def test_ten_thousand_lines_stay_fluid(view):
     times = {"hover": hover, "python": python, "scroll": scroll, "find": find, "turn": turn}
     bars = {"hover": 250, "python": 2000, "scroll": 250, "find": 1000, "turn": 3000}
     assert all(times[name] < bars[name] for name in bars), times
+
+
+def test_each_line_of_a_statement_lights_all_of_it(view):
+    """Triton puts a call of several lines down to one of them, and a reader points at any."""
+    for n in (40, 41, 42):
+        view.locator(f'.py .ln[data-n="{n}"]').hover()
+        assert [view.locator(f'.py .ln.hot[data-n="{i}"]').count() for i in range(39, 44)] == [0, 1, 1, 1, 0]
+        assert view.locator(".stage .ln.hot").count() == sum(1 + i % PYTHON_LINES in (40, 41, 42) for i in range(LINES))
+    view.locator('.py .ln[data-n="43"]').hover()
+    assert view.locator(".py .ln.hot").count() == 1

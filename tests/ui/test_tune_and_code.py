@@ -244,3 +244,21 @@ def test_three_things_are_noticed_in_one_kernel():
                      "memory already.")  # fmt: skip
     assert "triton_poi_fused_add_0" in name[1]
     assert walked == ("Pointwise", "every element on its own; masks by xmask.")
+
+
+def test_statements_of_several_lines_are_known_and_a_loops_body_is_not_its_head():
+    text = """    @triton.jit
+    def f(x_ptr, n,
+          B: tl.constexpr):
+        \"""Two
+        lines.\"""
+        x = tl.load(
+            x_ptr, mask=n > 0,
+        )
+        for i in range(
+            n
+        ):
+            x += i
+        return x"""
+    assert code_view.spans(text.split("\n"), 100) == [(105, 107), (108, 110)]
+    assert code_view.spans(["x = ("], 1) == []

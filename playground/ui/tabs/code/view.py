@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
+import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -27,6 +29,7 @@ def as_json(result: CodeResult) -> str:
                     "file": launch.file,
                     "first": launch.first_line,
                     "python": launch.python,
+                    "spans": spans(launch.python, launch.first_line),
                     "stages": {name: [[r.text, r.lines] for r in rows] for name, rows in launch.stages.items()},
                 }
                 for launch in result.launches
@@ -34,6 +37,29 @@ def as_json(result: CodeResult) -> str:
         },
         separators=(",", ":"),
     )
+
+
+def spans(python: Sequence[str], first: int) -> list[tuple[int, int]]:
+    """First and last line of each statement that takes several: code comes from one of them, and all stand for it.
+
+    Of a loop or a branch it is the head. The function's own head has none. Nothing for what is no Python.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent("\n".join(python)))
+    except SyntaxError:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            if last > node.lineno and not _docstring(node):
+                found.append((first + node.lineno - 1, first + last - 1))
+    return sorted(found)
+
+
+def _docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def banner(result: CodeResult) -> str:
