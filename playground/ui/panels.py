@@ -213,7 +213,8 @@ class Row:
 
 def compare_table(rows: Sequence[Row], time_unit: str, rate_unit: str, roof: str, label: str) -> str:
     """One line for each provider. Figures are right-aligned in tabular digits; units stand in the head."""
-    heads = (f"<th scope=col>Provider</th><th scope=col>worst ulp</th><th scope=col>{time_unit}</th>"
+    heads = ('<th scope=col>Provider</th><th scope=col title="units in the last place of the dtype">worst ulp</th>'
+             f"<th scope=col>{time_unit}</th>"
              f'<th scope=col class="opt">p20–p80</th><th scope=col class="opt">{rate_unit}</th>'
              f"<th scope=col>of {escape(roof)}</th><th scope=col>speed-up</th>")  # fmt: skip
     return (

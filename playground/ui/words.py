@@ -50,7 +50,8 @@ def text(value: float, units: Units) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.0f}"
+    """What is there is never said to be 0: "98", "<1"."""
+    return "<1" if 0 < share < 0.005 else f"{100 * share:.0f}"
 
 
 def speedup(times: float) -> str:

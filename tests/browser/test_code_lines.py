@@ -29,9 +29,7 @@ def view(chrome):
     script = (ROOT / "assets" / "code.js").read_text()
     page.evaluate(
         "value => { const tp = {asked: new URLSearchParams(), url: () => {}};\n"
-        "const element = document.querySelector('#root'), props = {value}, watch = () => {};\n"
-        + script
-        + "\n}",
+        "const element = document.querySelector('#root'), props = {value}, watch = () => {};\n" + script + "\n}",
         json.dumps(value),
     )
     yield page

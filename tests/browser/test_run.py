@@ -122,6 +122,31 @@ def test_a_planted_bug_is_wrong_and_has_no_time(page, base):
     assert page.get_by_label("dtype").input_value() == "bfloat16" and not page.is_visible("#case-note")
 
 
+def test_an_edit_is_judged_kept_for_its_kernel_and_exported(page, base):
+    visit(page, base, SMALL)
+    page.click("#edit-open")
+    editor = page.locator("#edit-text textarea")
+    expect(editor).to_have_value(re.compile("def vector_add_kernel"))
+    page.click("#edit-run")
+    expect(page.locator(FAILED)).to_contain_text("Change a line of it")
+    whole = editor.input_value()
+    editor.fill(whole.replace("x.to(tl.float32) + y", "x.to(tl.float32) - y", 1))
+    page.click("#edit-run")
+    page.wait_for_selector(WRONG)
+    assert "Your edit" in page.inner_text("#note") and page.locator("#note .ins").count() == 1
+    assert "edited" in page.inner_text("#runs")
+    _, text = download(page, "Script that reproduces this")
+    assert "x.to(tl.float32) - y" in text
+    editor.fill(whole.replace("x.to(tl.float32) + y", "x.to(tl.float32 + y", 1))
+    page.click("#edit-run")
+    expect(page.locator(FAILED)).to_contain_text(re.compile(r"Line \d+"))
+    page.click("#run")  # the kernel as it is
+    page.wait_for_selector(RIGHT)
+    assert not page.is_visible("#note .ins")
+    page.click("#edit-again")
+    expect(editor).to_have_value(whole)
+
+
 def test_an_answer_is_not_pushed_out_of_sight_by_what_comes_below_it(page, base):
     page.set_viewport_size({"width": 1440, "height": 700})
     visit(page, base)

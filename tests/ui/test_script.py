@@ -9,7 +9,7 @@ import pytest
 
 import kernels
 from kernels.spec import Target
-from playground.engine import choose
+from playground.engine import choose, edits
 from playground.engine.messages import Request
 from playground.ui.tabs.run.gather import Collector
 from playground.ui.tabs.run.script import script
@@ -71,5 +71,15 @@ def run(text, folder):
 def test_it_runs_and_reproduces_the_verdict(name, given, code, says, tmp_path):
     if "edge" in given and given["edge"] not in [e.name for e in kernels.get(name).edges]:
         given = {"edge": kernels.get(name).edges[0].name}
-    done = run(script(choice_of(name, **given)), tmp_path)
+    check(script(choice_of(name, **given)), code, says, tmp_path)
+
+
+def test_an_edited_kernel_is_what_is_exported(tmp_path):
+    text = edits.source_of(kernels.get("vector_add")).replace("x.to(tl.float32) + y", "x.to(tl.float32) - y", 1)
+    choice = choice_of("vector_add", dims={"n": 300})
+    check(script(choice, edit=text), 1, "out: WRONG", tmp_path)
+
+
+def check(text, code, says, folder):
+    done = run(text, folder)
     assert (done.returncode, says in done.stdout) == (code, True), done.stdout + done.stderr

@@ -47,6 +47,9 @@ def test_a_time_taken_on_a_busy_host_says_so_beside_the_headline():
     noisy = replace(found, bench=found.bench.model_copy(update={"note": busy}))
     assert "The host was busy (load 9.1 on 2 cores): these times are noisy." in plain(view.banner(noisy))
     assert "busy" not in plain(view.banner(found))
+    assert view.headline(noisy) == "Right, and faster than eager; how much, a busy host cannot say"
+    slower = replace(noisy, bench=faster(answer(), 0.5).bench.model_copy(update={"note": busy}))
+    assert view.headline(slower) == "Right; the times are too noisy to say which is faster"
 
 
 def test_a_headline_never_takes_its_time_from_a_recording():

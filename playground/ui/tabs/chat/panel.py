@@ -186,7 +186,7 @@ def shares(result: ProfileResult) -> str:
 
 
 def share_of(share: float) -> str:
-    return "<1 %" if 0 < share < 0.005 else f"{words.percent(share)} %"
+    return f"{words.percent(share)} %"
 
 
 def waits(seen: Seen) -> str:

@@ -23,6 +23,8 @@ def note(spec: KernelSpec, request: Request, run: RunResult | None) -> str:
         parts.append(_astray(spec, bug, run.out_of_bounds))
     if bug:
         parts.append(_bug(spec, bug))
+    if request.source is not None and run:
+        parts.append(_edit(spec, request.source))
     if edge:
         parts.append(panels.section(f"Edge case: {edge.name}", None, edge.attacks))
     return f'<div class="sheet lesson">{"".join(parts)}</div>' if parts else ""
@@ -36,6 +38,11 @@ def _bug(spec: KernelSpec, bug: Bug) -> str:
         f"{head}<p>What one sees: {escape(bug.symptom)}. With case on none the kernel runs as it is.</p>"
         f"<details><summary>Show what was changed</summary>{change}</details>"
     )
+
+
+def _edit(spec: KernelSpec, text: str) -> str:
+    head = panels.section("Your edit", None, "Run runs the kernel as it is; Run the edit, this text")
+    return head + diff(edits.source_of(spec), text)
 
 
 def diff(before: str, after: str) -> str:

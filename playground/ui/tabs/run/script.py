@@ -36,11 +36,11 @@ def spec_part(text: str, role: str) -> ast.expr | None:
     return None
 
 
-def script(choice: Choice, source: Source | None = None) -> str:
-    """The file."""
+def script(choice: Choice, source: Source | None = None, edit: str | None = None) -> str:
+    """The file. edit: the kernel's text, where it was edited."""
     spec = get(choice.kernel)
     bug = next((b for b in spec.bugs if b.name == choice.bug), None)
-    text = edits.plant(spec, bug) if bug else edits.source_of(spec)
+    text = edits.plant(spec, bug, edit) if bug else edit or edits.source_of(spec)
     own = spec.plan.__module__
     collector = Collector({own: text})
     functions = {"plan": spec.plan, "make_inputs": spec.make_inputs, "reference": spec.reference}

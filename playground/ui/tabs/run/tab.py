@@ -19,7 +19,7 @@ from playground.ui.bench import Bench
 from playground.ui.cases import Kept
 from playground.ui.context import AGAIN, PRIVATE, Context
 from playground.ui.tabs import Loaded, Tab
-from playground.ui.tabs.run import sweep_sheet, view, visit_sheet
+from playground.ui.tabs.run import edit_sheet, sweep_sheet, view, visit_sheet
 from playground.ui.tabs.run.sheet import Parts, draw, what_run_brings
 from playground.ui.tabs.run.visit import Visit
 
@@ -37,9 +37,10 @@ def build(context: Context, bench: Bench) -> Loaded:
             )
         )
         chips = live.html("", js_on_load=live.script("chips.js"), elem_id="chips")
+    edit = edit_sheet.build(context, bench)
     sweep = sweep_sheet.build(context, bench)
     visits = visit_sheet.build(context, bench, parts)
-    _wire(context, bench, parts, chips, visits)
+    _wire(context, bench, parts, chips, edit, visits)
 
     def fill(request: Request, problem: str, params: Mapping[str, str]) -> list[Any]:
         first = panels.failed(problem) if problem else view.empty(what_run_brings(context.known_host))
@@ -59,11 +60,16 @@ def chips_of(request: Request) -> str:
     return panels.chips(cases, request.edge or request.bug or "")
 
 
-def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visit_sheet.Sheet) -> None:
+def _wire(
+    context: Context, bench: Bench, parts: Parts, chips: Any, edit: edit_sheet.Sheet, visits: visit_sheet.Sheet
+) -> None:
     outputs = [*parts.outputs, *visits.outputs]
 
     def run(request: gr.Request, visit: Visit, *values: Any) -> Iterator[list[Any]]:
         yield from _run(context, request.session_hash or "", visit, values)
+
+    def run_edit(request: gr.Request, text: str, visit: Visit, *values: Any) -> Iterator[list[Any]]:
+        yield from _run(context, request.session_hash or "", visit, values, text)
 
     def pick(event: gr.EventData, kept: Kept | None, *values: Any) -> list[Any]:
         """The case of a chip; the one that is in force is put away by its own."""
@@ -87,18 +93,21 @@ def _wire(context: Context, bench: Bench, parts: Parts, chips: Any, visits: visi
     bench.run.click(run, given, outputs, js=TO_RUN, **AGAIN)
     chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.FAST).success(run, given, outputs, **AGAIN)
     parts.banner.mend(mend, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **AGAIN)
+    edit.run.click(run_edit, [edit.editor, *given], outputs, **AGAIN)
     bench.stop.click(stop, None, None, **form.FAST)
     gr.on([bench.kernel.change, bench.case.change], offered, bench.inputs, chips, **form.FAST)
 
 
-def _run(context: Context, session: str, visit: Visit, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+def _run(
+    context: Context, session: str, visit: Visit, values: tuple[Any, ...], edit: str | None = None
+) -> Iterator[list[Any]]:
     """One press of Run. Whatever happens, it ends with Run to press again; unless a newer press has its place."""
     cancel = context.jobs.start(f"run {session}")
-    yield from context.jobs.newest(f"run {session}", cancel, _drawn(context, session, cancel, visit, values))
+    yield from context.jobs.newest(f"run {session}", cancel, _drawn(context, session, cancel, visit, values, edit))
 
 
 def _drawn(
-    context: Context, session: str, cancel: threading.Event, visit: Visit, values: tuple[Any, ...]
+    context: Context, session: str, cancel: threading.Event, visit: Visit, values: tuple[Any, ...], edit: str | None
 ) -> Iterator[list[Any]]:
     host = context.known_host
 
@@ -107,6 +116,7 @@ def _drawn(
 
     try:
         asked = form.read(context, *values)
+        asked = asked if edit is None else edit_sheet.with_edit(asked, edit)
         context.jobs.stop(f"sizes {session}")
         answer = Answer(asked, Progress(what="Starting the worker"))
         yield shows(answer, visit)

@@ -79,7 +79,8 @@ def _us(answer: Answer) -> float | None:
 
 def _row(visit: Visit, number: int, answer: Answer, base: int | None) -> str:
     choice = answer.run.choice if answer.run else answer.request
-    case = answer.request.edge or answer.request.bug
+    edited = "edited" if answer.request.source is not None else ""
+    case = ", ".join(filter(None, (answer.request.edge or answer.request.bug, edited)))
     shape, dtype = escape(words.shape(choice.dims)), escape(str(choice.dtype))
     kernel = escape(choice.kernel) + (f"<small>{escape(case)}</small>" if case else "")
     config = answer.run.choice.config.label if answer.run else "–"

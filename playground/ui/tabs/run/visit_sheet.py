@@ -71,7 +71,9 @@ def _json(now: Visit) -> dict[str, str]:
 
 
 def _script(now: Visit) -> dict[str, str]:
-    return _file(now, "py", "text/x-python", lambda a: script(a.run.choice, a.run.source) if a.run else "")
+    return _file(
+        now, "py", "text/x-python", lambda a: script(a.run.choice, a.run.source, a.request.source) if a.run else ""
+    )
 
 
 def _file(now: Visit, ending: str, kind: str, make: Any) -> dict[str, str]:
