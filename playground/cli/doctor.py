@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from playground.cli.answers import Check, DoctorAnswer
 from playground.engine.engine import Engine
@@ -137,14 +138,20 @@ def _disk(engine: Engine) -> Iterator[Check]:
     yield Check(name="disk space", ok=free >= ROOM, why=why + ("" if free >= ROOM else "; 2 GiB are wanted"))
 
 
-def _recordings(engine: Engine) -> Check:
+def stale_recordings(directory: Path) -> tuple[str, ...]:
+    """A line for each recording of an older kernel: of single kernels, beside peers, and of the decoder."""
+    from playground.decoder import recorded
     from playground.engine import recordings
 
+    return (*recordings.check(directory), *recorded.check(directory))
+
+
+def _recordings(engine: Engine) -> Check:
     directory = engine.settings.recordings
     count = len(list(directory.glob("*/*.json")))
     if not count:
         return Check(name="recordings", ok=False, why=f"none in {directory}; `record` makes them on a GPU")
-    lines = recordings.check(directory)
+    lines = stale_recordings(directory)
     return Check(name="recordings", ok=not lines, why="; ".join(lines[:3]) or f"{count} files, all of today's kernels")
 
 

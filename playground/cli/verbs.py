@@ -26,7 +26,7 @@ from playground.cli.answers import (
     KernelsAnswer,
     RecordAnswer,
 )
-from playground.cli.doctor import doctor
+from playground.cli.doctor import doctor, stale_recordings
 from playground.engine.engine import Engine, compiler_environment
 from playground.engine.messages import BenchRequest, BenchResult, EngineError, Failure, Progress, RunRequest, RunResult
 from playground.engine.protocol import AnyRequest
@@ -247,10 +247,8 @@ def _all_names() -> list[str]:
 
 
 def record_check(options: argparse.Namespace) -> tuple[RecordAnswer, int]:
-    from playground.engine import recordings
-
     with opened() as engine:
-        lines = tuple(recordings.check(engine.settings.recordings))
+        lines = stale_recordings(engine.settings.recordings)
     return RecordAnswer(verb="record-check", ok=not lines, lines=lines), WRONG if lines else 0
 
 

@@ -66,6 +66,16 @@ def runs(directory: Path) -> list[DecoderRun]:
     return found
 
 
+def check(directory: Path) -> list[str]:
+    """A line for each recorded run whose kernels have changed since."""
+    return [
+        f"{run.source.device}, the decoder as {run.shape}: recorded with older kernels on {run.source.date[:10]}; "
+        "record it again"
+        for run in runs(directory)
+        if run.stale
+    ]
+
+
 @lru_cache(maxsize=16)
 def _read(path: Path, changed: int) -> tuple[DecoderRun, ...]:
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]

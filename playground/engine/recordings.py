@@ -167,4 +167,16 @@ def check(directory: Path) -> list[str]:
             continue
         if stale:
             lines.append(f"{name}: recorded with an older kernel on {recording.date[:10]}; record it again")
-    return lines
+    return lines + _older_peers(directory)
+
+
+def _older_peers(directory: Path) -> list[str]:
+    """The same of peers.jsonl: kernels beside their peers, a line for each measurement (tests/gpu/perf.py)."""
+    rows = [
+        (f"{path.parent.name}/peers, {row['kernel']}", row)
+        for path in sorted(directory.glob("*/peers.jsonl"))
+        for row in map(json.loads, path.read_text().splitlines())
+    ]
+    current = fingerprint.current_hash
+    older = {name: row["date"][:10] for name, row in rows if row["source_hash"] != current(row["kernel"])}
+    return [f"{name}: measured with an older kernel on {date}; measure it again" for name, date in older.items()]

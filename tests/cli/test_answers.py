@@ -151,14 +151,19 @@ def test_record_needs_a_gpu(stage, capsys):
 
 
 def test_record_check_lists_what_is_stale(stage, capsys, monkeypatch):
+    from playground.decoder import recorded
     from playground.engine import recordings
 
+    monkeypatch.setattr(recorded, "check", lambda directory: [])
     monkeypatch.setattr(recordings, "check", lambda directory: ["nvidia-h200/softmax: recorded with an older kernel"])
     for words in (("record-check",), ("record", "--check")):
         code, said, _ = call(capsys, *words)
         answer = answers.RecordAnswer.model_validate(said)
         assert (code, answer.ok, len(answer.lines)) == (1, False, 1)
     monkeypatch.setattr(recordings, "check", lambda directory: [])
+    monkeypatch.setattr(recorded, "check", lambda directory: ["NVIDIA H200, the decoder: recorded with older kernels"])
+    assert call(capsys, "record-check")[0] == 1
+    monkeypatch.setattr(recorded, "check", lambda directory: [])
     assert call(capsys, "record-check")[0] == 0
 
 

@@ -38,6 +38,8 @@ def test_another_hash_is_told(tmp_path):
     written(tmp_path, "0" * 16)
     runs = recorded.runs(tmp_path)
     assert runs[0].stale and elsewhere.OLDER in elsewhere.sheet(runs)
+    (line,) = recorded.check(tmp_path)
+    assert line == "NVIDIA H200, the decoder as tiny: recorded with older kernels on 2026-11-30; record it again"
 
 
 def test_half_a_file_counts_as_none_and_is_named(tmp_path, capsys):

@@ -103,6 +103,16 @@ def test_a_recording_of_an_older_kernel_is_stale_and_listed(tmp_path):
     assert recordings.check(tmp_path) == []
 
 
+def test_measurements_beside_peers_of_an_older_kernel_are_listed_once_for_each(tmp_path):
+    rows = [("vector_add", fingerprint.current_hash("vector_add")), ("softmax", "0" * 16), ("softmax", "0" * 16)]
+    (tmp_path / "gpu").mkdir()
+    lines = [json.dumps({"kernel": k, "source_hash": h, "date": "2026-01-02T03:04"}) for k, h in rows]
+    (tmp_path / "gpu" / "peers.jsonl").write_text("\n".join(lines) + "\n")
+    assert recordings.check(tmp_path) == [
+        "gpu/peers, softmax: measured with an older kernel on 2026-01-02; measure it again"
+    ]
+
+
 def test_files_that_are_no_recordings_are_listed_and_do_no_harm(tmp_path):
     folder = tmp_path / "nvidia-h200"
     recordings.save(tmp_path, recorded(benched(4096), gpu="Other"))
