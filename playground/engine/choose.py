@@ -86,8 +86,10 @@ def _dims(spec: KernelSpec, request: Request, edge: Edge | None, bug: Bug | None
             continue  # an edge case may go where a person may not, such as no rows at all
         if value < dim.low:
             low = f"{dim.low:,}"
+            case = next((f", or take the case {e.name}" for e in spec.edges if e.dims.get(dim.name) == value), "")
             raise InputError(
-                f"{dim.name} must be {low} or more, and it is {value:,}; set {dim.name} to {low} or more", dim.name
+                f"{dim.name} must be {low} or more, and it is {value:,}; set {dim.name} to {low} or more{case}",
+                dim.name,
             )
         if value > dim.high:
             high = f"{dim.high:,}"

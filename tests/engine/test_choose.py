@@ -33,6 +33,7 @@ def test_nothing_given_means_the_default_shape_here_and_prefill_on_a_gpu(spec):
 
 def test_each_refusal_names_the_argument_and_the_remedy():
     assert str(refused(dims={"rows": -1, "n": 5})) == "rows must be 1 or more, and it is -1; set rows to 1 or more"
+    assert str(refused(dims={"rows": 0, "n": 5})).endswith("; set rows to 1 or more, or take the case No rows")
     for asked, argument, part in (
         ({"dims": {"rows": 0}}, "rows", "set rows to 1 or more"),
         ({"dims": {"n": 2**40}}, "n", "set n to 1,048,576 or less"),
