@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -105,9 +106,15 @@ def build(context: Context, bench: Bench) -> Loaded:
     _wire_extras(parts, exports)
     keep.click(lambda result: winners.keep(context, result), parts.state, [said, kept], **FAST)
     target.input(None, target, None, js=follows(target, "tune"), api_visibility="private")
-    return replace(
-        chosen(target, "tune"), later_outputs=[said, kept], later=lambda *values: ["", winners.listed(context)]
-    )
+    own = chosen(target, "tune")
+
+    def fill(request: Request, problem: str, params: Mapping[str, str]) -> list[Any]:
+        """A link to this tab has the recorded sweep in its place at once, so that nothing moves for it later."""
+        asked = params.get("tab") == TAB.name and not problem and context.known_host
+        shown = _recorded(context, request) if asked else None
+        return [*own.fill(request, problem, params), *(shown or [gr.skip()] * len(parts.outputs))]
+
+    return Loaded([*own.outputs, *parts.outputs], fill, [said, kept], lambda *values: ["", winners.listed(context)])
 
 
 def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ranges: gr.Textbox) -> None:
@@ -131,7 +138,11 @@ def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ran
 
 def _wire_recorded(context: Context, bench: Bench, parts: Parts, shown: gr.Button) -> None:
     def recorded(request: gr.Request, *values: Any) -> list[Any]:
-        return _recorded(context, request.session_hash or "", values) or [gr.skip()] * len(parts.outputs)
+        found = None
+        with contextlib.suppress(InputError):  # pressing Sweep configs tells what is wrong
+            found = _recorded(context, form.read(context, *values))
+        busy = context.jobs.running(f"tune {request.session_hash or ''}")
+        return found if found and not busy else [gr.skip()] * len(parts.outputs)
 
     shown.click(recorded, bench.inputs, parts.outputs, **LONG)
 
@@ -153,15 +164,15 @@ def _file(result: SweepResult, kind: str, text: str) -> dict[str, str]:
 # A sweep
 
 
-def _recorded(context: Context, session: str, values: tuple[Any, ...]) -> list[Any] | None:
+def _recorded(context: Context, choice: Request) -> list[Any] | None:
     """What a GPU's sweep of this kernel found, where this host has no GPU; None where none is recorded."""
     try:
         if context.host().kind == "gpu":
             return None
-        found = context.engine.recorded_sweeps(_asked(context, "sm_90", "", values))
+        found = context.engine.recorded_sweeps(ask(SweepRequest, choice.model_copy(update={"config": None})))
     except (InputError, EngineError):
-        return None  # pressing Sweep configs tells what is wrong
-    if not found or context.jobs.running(f"tune {session}"):
+        return None
+    if not found:
         return None
     drawn = _drawn(show.as_recorded(found[0]), first=True, working=False)
     return [drawn[0], show.recorded_banner(found[0]), *drawn[2:]]
