@@ -29,7 +29,9 @@ def get(name: str) -> KernelSpec:
     try:
         return all_kernels()[name]
     except KeyError:
-        raise InputError(f"no kernel is named {name[:60]!r}; there are {', '.join(all_kernels())}", "kernel") from None
+        raise InputError(
+            f"no kernel is named {str(name)[:60]!r}; there are {', '.join(all_kernels())}", "kernel"
+        ) from None
 
 
 # A module and its function share a name; after this the package's attribute is the function.

@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_leaves
 
 from kernels.spec import Inputs, KernelSpec, nbytes
 
-# Allocations: they move nothing themselves.
 _PICK = {"index", "index_select", "embedding", "gather", "take"}  # rows of their first argument
 _PUT = {"index_put", "index_put_impl", "index_copy", "scatter"}  # in place: the last argument, into the first
 _OVERWRITE = {"copy", "fill", "zero"}  # in place: the first argument is not read
+# Allocations: they move nothing themselves.
 _NO_TRAFFIC = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh"}
 
 

@@ -157,6 +157,11 @@ def test_a_recorded_sweep_is_there_before_ones_own(page, base):
     expect(answer).to_contain_text("1 of 1 configs tried")
     expect(answer).not_to_contain_text("NVIDIA H200")
     assert page.locator("table.configs tbody tr").count() == 1
+    # Of another shape it is stale, on a busy host as well, whose sweep has no winner.
+    answer.locator(".verdict").evaluate("verdict => { verdict.className = 'verdict unknown'; }")
+    page.get_by_label("n", exact=True).fill("5000")
+    page.keyboard.press("Tab")
+    expect(answer).to_have_attribute("data-stale", re.compile("Of an earlier choice"))
 
 
 def test_ranges_that_cannot_be_are_one_line(page, base):

@@ -5,8 +5,9 @@ import pytest
 import kernels
 from kernels import InputError
 from playground.engine import edits
-from playground.engine.messages import Request
-from playground.ui.tabs.run import edit_sheet, lesson, visit
+from playground.engine.messages import Failure, Request
+from playground.ui.answer import Answer
+from playground.ui.tabs.run import edit_sheet, lesson, view, visit
 from playground.ui.tabs.run.edit_sheet import Texts
 from playground.ui.tabs.run.visit import Visit
 from tests.ui.samples import answer
@@ -30,6 +31,13 @@ def test_an_edit_goes_with_the_choice_and_a_text_without_one_is_refused():
     assert edit_sheet.with_edit(asked, ADD + "# mine") == asked.model_copy(update={"source": ADD + "# mine"})
     with pytest.raises(InputError, match="change a line of it"):
         edit_sheet.with_edit(asked, ADD + "\n")
+
+
+def test_a_mistake_in_an_edit_is_mended_in_the_edit():
+    failed = Failure(kind="input", message="line 7: '(' was never closed", argument="source")
+    asked = Request(kernel="vector_add", dims={"n": 5}, source=ADD + "(")
+    assert "Mend the edit, and run it again." in view.banner(Answer(asked, failure=failed))
+    assert "the edit" not in view.banner(Answer(Request(kernel="vector_add", dims={"n": 5}), failure=failed))
 
 
 def test_an_edited_run_shows_what_was_changed_and_is_listed_as_one():

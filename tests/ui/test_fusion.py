@@ -33,6 +33,12 @@ def test_the_sheet_says_bytes_and_times_each_with_its_source():
     assert 'data-tab="Memory"' in fusion.sheet(found)
 
 
+def test_on_a_busy_host_it_is_not_said_how_much_faster():
+    found = answer()
+    busy = found.bench.model_copy(update={"note": "the host was busy (load 9.1 on 2 cores): these times are noisy"})
+    assert "Time on Test CPU: a busy host cannot say measured" in plain(fusion.sheet(replace(found, bench=busy)))
+
+
 def test_no_faster_is_claimed_within_the_noise():
     found = answer()
     eager = found.bench.providers["eager"].model_copy(update={"us": Times(p20=1.0, p50=9e3, p80=1e4)})

@@ -88,12 +88,18 @@ def test_a_refused_press_takes_the_place_of_what_runs():
     assert all(drawn == gr.skip() for drawn in ends(older))
 
 
-def test_a_run_stops_a_sweep_and_keeps_run_and_stop_for_itself():
+def a_run_that_stops_a_sweep():
+    """Both have begun: where, the sweep, the run."""
     where = context()
     sweep = sweep_sheet._run(where, "me", VALUES)
     next(sweep)
     run = tab._run(where, "me", Visit(), VALUES)
     next(run)
+    return where, sweep, run
+
+
+def test_a_run_stops_a_sweep_and_keeps_run_and_stop_for_itself():
+    where, sweep, run = a_run_that_stops_a_sweep()
     head, _, start, *buttons = ends(sweep)
     assert "Stopped after" in head and start["interactive"] and buttons == [gr.skip(), gr.skip()]
     where.engine.pause.set()
@@ -101,11 +107,7 @@ def test_a_run_stops_a_sweep_and_keeps_run_and_stop_for_itself():
 
 
 def test_a_run_that_ends_before_the_sweep_it_stopped_has_ended_leaves_run_to_press():
-    where = context()
-    sweep = sweep_sheet._run(where, "me", VALUES)
-    next(sweep)
-    run = tab._run(where, "me", Visit(), VALUES)
-    next(run)
+    where, sweep, run = a_run_that_stops_a_sweep()
     assert any("Stopped after" in head for head, *_ in sweep_until_stopped(sweep))
     where.engine.pause.set()
     assert ends(run)[-6:-4] == [gr.update(visible=True), gr.update(visible="hidden")]  # Run and Stop

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from kernels import all_kernels
 from playground.decoder.looks import ProfileResult
 from playground.decoder.messages import ModelFacts
-from playground.ui.tabs.chat.panel import share_of
+from playground.ui import words
 
 DEEPEST = 0.42  # of a box's colour, so that the ink on it stays readable
 COLUMN, BOX, HIGH, RAIL = (
@@ -247,7 +247,7 @@ def _svg(width: float, height: float, parts: Sequence[str]) -> str:
 
 
 def _box(box: Box, x: float, y: float, wide: float, high: float, dtype: str) -> str:
-    share = "" if box.share is None else share_of(box.share)
+    share = "" if box.share is None else f"{words.percent(box.share)} %"
     does = "PyTorch" if box.provider == "torch" else box.does or box.kernel
     part = f", {share} of a step" if share else ""
     said = escape(f"{box.title}: {does}, {box.shape}{part}. Opens {box.kernel} in a new tab.")

@@ -175,7 +175,7 @@ def shares(result: ProfileResult) -> str:
     longest = order[0][1] if order else 1.0
     rows = "".join(
         f'<li><span>{escape(name)}</span><div><i style="width:{seconds / longest:.0%}"></i></div>'
-        f"<b>{escape(share_of(seconds / total))}</b></li>"
+        f"<b>{escape(words.percent(seconds / total))} %</b></li>"
         for name, seconds in shown
     )
     said = (
@@ -183,10 +183,6 @@ def shares(result: ProfileResult) -> str:
         f"{words.count(result.batch, 'row')} takes {words.digits(1e3 * result.step_seconds)} ms."
     )
     return f'<ul class="share">{rows}</ul><p class="sub">{said} {panels.badge(result.source)}</p>'
-
-
-def share_of(share: float) -> str:
-    return f"{words.percent(share)} %"
 
 
 def waits(seen: Seen) -> str:

@@ -206,8 +206,7 @@ def _waves(facts: Facts) -> str:
             continue
         if held.waves <= 1:
             share = held.programs / held.resident
-            filled = f"{words.percent(share)} %" if share >= 0.01 else "less than 1 %"
-            rest = f"all at once: they fill {filled} of the {held.resident:,} places"
+            rest = f"all at once: they fill {words.percent(share)} % of the {held.resident:,} places"
         else:
             rest = f"in {held.waves:.2f} waves of {held.resident:,}"
             tail = held.waves - math.floor(held.waves)

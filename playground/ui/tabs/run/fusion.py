@@ -9,6 +9,7 @@ from __future__ import annotations
 from html import escape
 
 from kernels import get
+from playground.engine.host import BUSY
 from playground.engine.messages import BenchResult, Request, ResourcesResult, Source
 from playground.ui import panels, words
 from playground.ui.answer import Answer, exact
@@ -56,6 +57,7 @@ def _times(bench: BenchResult, asked: Request) -> str:
     if not (ours and eager and ours.us and eager.us and ours.ok and eager.ok):
         return ""
     said = "too close to say" if ours.us.overlaps(eager.us) else _less(ours.us.p50, eager.us.p50)
+    said = "a busy host cannot say" if BUSY in bench.note else said
     title, shape = f"Time on {bench.source.device}", "" if exact(bench, asked) else words.shape(bench.choice.dims)
     return _group(title, bench.source, ours.us.p50, eager.us.p50, words.MICROSECONDS, said, shape)
 

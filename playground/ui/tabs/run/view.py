@@ -46,7 +46,8 @@ def _failure(answer: Answer) -> str:
         return panels.verdict("unknown", "Stopped", "Nothing was judged. Run starts afresh.")
     ran = answer.failure.kind in ("crashed", "timeout", "failed")
     message = answer.failure.message
-    return panels.failed(message if "; " in message else f"{message}; {_next(answer.failure.kind)}", not ran)
+    edited = "mend the edit, and run it again" if answer.request.source is not None else ""
+    return panels.failed(message if "; " in message else f"{message}; {edited or _next(answer.failure.kind)}", not ran)
 
 
 def _next(kind: str) -> str:

@@ -9,6 +9,7 @@ import gradio as gr
 
 from playground.ui import bench as form
 from playground.ui import live, panels
+from playground.ui.answer import Answer
 from playground.ui.bench import Bench
 from playground.ui.context import PRIVATE, Context
 from playground.ui.tabs.run import export, visit
@@ -71,9 +72,11 @@ def _json(now: Visit) -> dict[str, str]:
 
 
 def _script(now: Visit) -> dict[str, str]:
-    return _file(
-        now, "py", "text/x-python", lambda a: script(a.run.choice, a.run.source, a.request.source) if a.run else ""
-    )
+    return _file(now, "py", "text/x-python", _written)
+
+
+def _written(answer: Answer) -> str:
+    return script(answer.run.choice, answer.run.source, answer.request.source) if answer.run else ""
 
 
 def _file(now: Visit, ending: str, kind: str, make: Any) -> dict[str, str]:
