@@ -11,8 +11,9 @@ row (DOT 0) products are added lane by lane, and one reduction across lanes come
 is float32 throughout; float32 inputs are multiplied exactly (IEEE), never in TF32.
 
 With PDL (programmatic dependent launch, Hopper and later) a program begins while the kernel before it still runs: it
-asks for its first weights at once and waits only before it reads x. That hides a launch, but only where no kernel
-right before has written the weight, which nothing here can know: so it is a config to choose, never the default.
+asks for the bias and its first weights at once and waits only before it reads x. That hides a launch, but only where
+no kernel that may still run has written weight or bias, which nothing here can know: so it is a config to choose, never
+the default.
 
 What to look at: bytes per second against the copy roof. For a single row a GPU takes up to eight blocks of K without a
 loop, so that the loads of one are in flight while the last is multiplied.
@@ -79,6 +80,9 @@ def linear_kernel(
         [BLOCK_M, BLOCK_N] if DOT else [BLOCK_N, BLOCK_K] if ONE else [BLOCK_M, BLOCK_N, BLOCK_K], tl.float32
     )
     x_rows, weight_rows = x_ptr + rows[:, None] * stride_xm, weight_ptr + cols[:, None] * stride_wn
+    bias = None
+    if bias_ptr is not None:  # asked for first: after the sums its way from memory would be waited for alone
+        bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0)
     if UNROLLED:  # so that weights of the next block are on their way while this one is multiplied
         for block in tl.static_range(UNROLLED):
             acc = add_block(
@@ -92,8 +96,9 @@ def linear_kernel(
                 EVEN_K, DOT, BLOCK_M, BLOCK_K, PDL,
             )  # fmt: skip
     out = acc if DOT else tl.sum(acc, axis=1)[None, :] if ONE else tl.sum(acc, axis=2)  # [M, N]
-    if bias_ptr is not None:
-        out += tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]
+    wait_for_last(PDL)  # where K is 0 nothing has waited yet, and the kernel before may still read what is written
+    if bias is not None:
+        out += bias.to(tl.float32)[None, :]
     tl.store(out_ptr + rows[:, None] * n_cols + cols[None, :], out, mask=row_mask & (cols < n_cols)[None, :])
 
 
@@ -213,10 +218,11 @@ def _one_row_configs(k_size, target):
     whole = min(pow2(k_size), 4096)
     choices = [(2, 2048, 4), (4, 2048, 8), (2, whole, 4), (4, 1024, 4), (8, 1024, 4), (1, whole, 4)]
     choices += [(4, 2048, 4), (2, 1024, 2), (1, whole, 2), (1, whole, 1), (4, whole, 8), (16, 512, 4)]
-    yield from _once((1, block_n, min(block_k, whole), warps) for block_n, block_k, warps in choices)
-    if target.capability >= 90:  # never the default: see the module's docstring
-        for block_n, block_k, num_warps in choices[:4]:
-            yield Config({"BLOCK_M": 1, "BLOCK_N": block_n, "BLOCK_K": min(block_k, whole), "PDL": 1}, num_warps)
+    choices = list(dict.fromkeys((block_n, min(block_k, whole), warps) for block_n, block_k, warps in choices))
+    for i, (block_n, block_k, num_warps) in enumerate(choices):
+        yield _config(1, block_n, block_k, num_warps)
+        if i < 4 and target.capability >= 90:  # never the default: see the module's docstring
+            yield Config({"BLOCK_M": 1, "BLOCK_N": block_n, "BLOCK_K": block_k, "PDL": 1}, num_warps)
 
 
 def _few_rows_configs(x, n_cols, target):

@@ -37,36 +37,39 @@ from kernels.spec import next_power_of_2 as pow2
 
 @triton.jit
 def rotate(
-    x_ptr, out_ptr, cos_ptr, sin_ptr, positions_ptr, tokens, n_tokens, max_position, first_head, n_heads,
-    stride_xt, stride_xh, stride_xd, HEAD_DIM: tl.constexpr, HALF: tl.constexpr, INTERLEAVED: tl.constexpr,
-    BLOCK_H: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_TAIL: tl.constexpr,
+    x_ptr, out_ptr, cos_ptr, sin_ptr, positions_ptr, tokens, n_tokens, max_position, first_head,
+    stride_xt, stride_xh, stride_xd, N_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_TAIL: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_T tokens by BLOCK_H heads of one tensor. HALF: rotary_dim / 2; BLOCK_D: a power of two that holds it."""
     heads = first_head + tl.arange(0, BLOCK_H)
-    live = (tokens < n_tokens)[:, None, None] & (heads < n_heads)[None, :, None]  # [T, H, 1]
+    live = (tokens < n_tokens)[:, None, None] & (heads < N_HEADS)[None, :, None]  # [T, H, 1]
     rows = tokens[:, None, None] * stride_xt + heads[None, :, None].to(tl.int64) * stride_xh
-    out_rows = (tokens[:, None, None] * n_heads + heads[None, :, None]) * HEAD_DIM
+    out_rows = (tokens[:, None, None] * N_HEADS + heads[None, :, None]) * HEAD_DIM
     pair = tl.arange(0, BLOCK_D)
     position = tl.load(positions_ptr + tokens, mask=tokens < n_tokens, other=0).to(tl.int64)
+    # The heads are asked for before the position is looked at: only the tables need it.
+    if INTERLEAVED:
+        cols = tl.arange(0, 2 * BLOCK_D)[None, None, :]
+        mask = live & (cols < 2 * HALF)
+        x = tl.load(x_ptr + rows + cols * stride_xd, mask=mask, other=0.0)
+        a, b = tl.split(tl.reshape(x, [x.shape[0], BLOCK_H, BLOCK_D, 2]))  # [T, H, D] each
+    else:
+        cols = pair[None, None, :]
+        mask = live & (cols < HALF)
+        a = tl.load(x_ptr + rows + cols * stride_xd, mask=mask, other=0.0)
+        b = tl.load(x_ptr + rows + (cols + HALF) * stride_xd, mask=mask, other=0.0)
     # A position outside the table would read wild memory: it turns into NaN instead.
     known = ((position >= 0) & (position < max_position))[:, None] & (pair < HALF)[None, :]  # [T, D]
     angle = position[:, None] * HALF + pair[None, :]
     cos = tl.load(cos_ptr + angle, mask=known, other=float("nan")).to(tl.float32)[:, None, :]  # [T, 1, D]
     sin = tl.load(sin_ptr + angle, mask=known, other=float("nan")).to(tl.float32)[:, None, :]
+    a, b = a.to(tl.float32), b.to(tl.float32)
     if INTERLEAVED:
-        both = tl.arange(0, 2 * BLOCK_D)[None, None, :]
-        mask = live & (both < 2 * HALF)
-        x = tl.load(x_ptr + rows + both * stride_xd, mask=mask, other=0.0).to(tl.float32)
-        a, b = tl.split(tl.reshape(x, [x.shape[0], BLOCK_H, BLOCK_D, 2]))  # [T, H, D] each
-        turned = tl.interleave(a * cos - b * sin, b * cos + a * sin)  # [T, H, 2 D]
-        tl.store(out_ptr + out_rows + both, turned, mask=mask)
+        tl.store(out_ptr + out_rows + cols, tl.interleave(a * cos - b * sin, b * cos + a * sin), mask=mask)
     else:
-        first = pair[None, None, :]
-        mask = live & (first < HALF)
-        a = tl.load(x_ptr + rows + first * stride_xd, mask=mask, other=0.0).to(tl.float32)
-        b = tl.load(x_ptr + rows + (first + HALF) * stride_xd, mask=mask, other=0.0).to(tl.float32)
-        tl.store(out_ptr + out_rows + first, a * cos - b * sin, mask=mask)
-        tl.store(out_ptr + out_rows + first + HALF, b * cos + a * sin, mask=mask)
+        tl.store(out_ptr + out_rows + cols, a * cos - b * sin, mask=mask)
+        tl.store(out_ptr + out_rows + cols + HALF, b * cos + a * sin, mask=mask)
     if BLOCK_TAIL > 0:
         tail = (2 * HALF + tl.arange(0, BLOCK_TAIL))[None, None, :]
         mask = live & (tail < HEAD_DIM)
@@ -75,25 +78,25 @@ def rotate(
 
 @triton.jit
 def rope_kernel(
-    q_ptr, k_ptr, q_out_ptr, k_out_ptr, cos_ptr, sin_ptr, positions_ptr, n_tokens, max_position, n_heads, n_kv_heads,
-    stride_qt, stride_qh, stride_qd, stride_kt, stride_kh, stride_kd,
+    q_ptr, k_ptr, q_out_ptr, k_out_ptr, cos_ptr, sin_ptr, positions_ptr, n_tokens, max_position,
+    stride_qt, stride_qh, stride_qd, stride_kt, stride_kh, stride_kd, N_HEADS: tl.constexpr, N_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr, HALF: tl.constexpr, INTERLEAVED: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_TAIL: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr,
 ):  # fmt: skip
     """Grid: for each block of tokens, first the head blocks of q, then those of k."""
-    q_blocks = tl.cdiv(n_heads, BLOCK_H)
-    blocks = q_blocks + tl.cdiv(n_kv_heads, BLOCK_H)
+    q_blocks = tl.cdiv(N_HEADS, BLOCK_H)
+    blocks = q_blocks + tl.cdiv(N_KV_HEADS, BLOCK_H)
     tokens = (tl.program_id(0) // blocks).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)
     block = tl.program_id(0) % blocks
     if block < q_blocks:
         rotate(
             q_ptr, q_out_ptr, cos_ptr, sin_ptr, positions_ptr, tokens, n_tokens, max_position, block * BLOCK_H,
-            n_heads, stride_qt, stride_qh, stride_qd, HEAD_DIM, HALF, INTERLEAVED, BLOCK_H, BLOCK_D, BLOCK_TAIL,
+            stride_qt, stride_qh, stride_qd, N_HEADS, HEAD_DIM, HALF, INTERLEAVED, BLOCK_H, BLOCK_D, BLOCK_TAIL,
         )  # fmt: skip
     else:
         rotate(
             k_ptr, k_out_ptr, cos_ptr, sin_ptr, positions_ptr, tokens, n_tokens, max_position,
-            (block - q_blocks) * BLOCK_H, n_kv_heads, stride_kt, stride_kh, stride_kd, HEAD_DIM, HALF, INTERLEAVED,
+            (block - q_blocks) * BLOCK_H, stride_kt, stride_kh, stride_kd, N_KV_HEADS, HEAD_DIM, HALF, INTERLEAVED,
             BLOCK_H, BLOCK_D, BLOCK_TAIL,
         )  # fmt: skip
 
@@ -200,8 +203,8 @@ def plan(inputs, config, target):
         "positions_ptr": positions.contiguous(),
         "n_tokens": n_tokens,
         "max_position": cos.shape[0],
-        "n_heads": n_heads,
-        "n_kv_heads": n_kv_heads,
+        "N_HEADS": n_heads,
+        "N_KV_HEADS": n_kv_heads,
         **{f"stride_{n}{d}": x.stride(i) for n, x in (("q", q), ("k", k)) for i, d in enumerate("thd")},
         "HEAD_DIM": head_dim,
         "HALF": half,
@@ -310,16 +313,16 @@ SPEC = KernelSpec(
     bugs=(
         Bug(
             "Wrong partner",
-            find="b = tl.load(x_ptr + rows + (first + HALF) * stride_xd, mask=mask, other=0.0)",
-            replace="b = tl.load(x_ptr + rows + (first + HALF - 1) * stride_xd, mask=mask, other=0.0)",
+            find="b = tl.load(x_ptr + rows + (cols + HALF) * stride_xd, mask=mask, other=0.0)",
+            replace="b = tl.load(x_ptr + rows + (cols + HALF - 1) * stride_xd, mask=mask, other=0.0)",
             hint="Which element is the partner of element 0?",
             symptom="every pair is turned with its neighbour's element",
             dims=_SMALL,
         ),
         Bug(
             "Sign of the sine",
-            find="tl.store(out_ptr + out_rows + first, a * cos - b * sin, mask=mask)",
-            replace="tl.store(out_ptr + out_rows + first, a * cos + b * sin, mask=mask)",
+            find="tl.store(out_ptr + out_rows + cols, a * cos - b * sin, mask=mask)",
+            replace="tl.store(out_ptr + out_rows + cols, a * cos + b * sin, mask=mask)",
             hint="A turn by 90 degrees maps (0, 1) to what?",
             symptom="the length of a pair changes, except at position 0",
             dims=_SMALL,

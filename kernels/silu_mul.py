@@ -34,15 +34,17 @@ from kernels.spec import next_power_of_2 as pow2
 @triton.jit
 def silu_mul_kernel(
     gate_ptr, up_ptr, out_ptr, stride_gm, stride_gn, stride_um, stride_un, n_cols,
-    VECTOR: tl.constexpr, BLOCK: tl.constexpr,
+    ONE_ROW: tl.constexpr, VECTOR: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     stride_gm, stride_um = aligned(stride_gm, VECTOR), aligned(stride_um, VECTOR)
     n_cols = aligned(n_cols, VECTOR)
     # All blocks of all rows lie on grid axis 0: axes 1 and 2 end at 65,535.
     pid = tl.program_id(0)
     n_blocks = tl.cdiv(n_cols, BLOCK)
-    row = (pid // n_blocks).to(tl.int64)  # divided first: a 64-bit division costs as much as all the rest
-    cols = (pid % n_blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    # Divided first: a 64-bit division costs as much as all the rest; and not at all where all is one row.
+    row = 0 if ONE_ROW else (pid // n_blocks).to(tl.int64)
+    block = pid if ONE_ROW else pid % n_blocks
+    cols = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     mask = cols < n_cols
     gate = tl.load(gate_ptr + row * stride_gm + cols * stride_gn, mask=mask).to(tl.float32)
     up = tl.load(up_ptr + row * stride_um + cols * stride_un, mask=mask).to(tl.float32)
@@ -97,6 +99,7 @@ def plan(inputs, config, target):
             "stride_um": up.stride(0),
             "stride_un": up.stride(1),
             "n_cols": n_cols,
+            "ONE_ROW": n_rows == 1,
             "VECTOR": vector_width(n_cols, gate.stride(0), up.stride(0)),
         },
         config,

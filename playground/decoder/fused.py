@@ -26,6 +26,7 @@ from kernels.targets import Target
 
 LOG2E = 1.4426950408889634
 WIDEST = 8192  # columns that one program keeps in registers
+JOINED_VALUES = 8192  # of the parts, that a program of 128 threads keeps in registers while it joins them
 HEAD_DIMS = (32, 64, 128, 256)  # each half is a side of a product of matrices, 16 or more
 
 
@@ -48,9 +49,10 @@ def linear_add_kernel(
     mask = (rows < n_rows)[:, None] & live[None, :]
     weight = tl.load(weight_ptr + rows[:, None] * n_cols + cols[None, :], mask=mask, other=0.0)  # [N, K]
     wait_for_inputs(PDL)
-    x = tl.load(x_ptr + cols, mask=live, other=0.0).to(tl.float32)
-    total = tl.sum(weight.to(tl.float32) * x[None, :], axis=1)
-    total += tl.load(residual_ptr + rows, mask=rows < n_rows, other=0.0).to(tl.float32)
+    # Both are asked for before either is needed: their ways from memory pass side by side.
+    x = tl.load(x_ptr + cols, mask=live, other=0.0)
+    residual = tl.load(residual_ptr + rows, mask=rows < n_rows, other=0.0)
+    total = residual.to(tl.float32) + tl.sum(weight.to(tl.float32) * x.to(tl.float32)[None, :], axis=1)
     tl.store(residual_ptr + rows, total, mask=rows < n_rows)
 
 
@@ -104,12 +106,13 @@ def attend_fused_kernel(
     qkv_ptr, k_ptr, v_ptr, cos_ptr, sin_ptr, position_ptr, table_ptr, acc_ptr, max_ptr, sum_ptr, done_ptr, out_ptr,
     scale_log2, stride_kp, stride_kh, N_HEADS: tl.constexpr, N_KV_HEADS: tl.constexpr, GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr,
-    SPLITS: tl.constexpr, PDL: tl.constexpr,
+    SPLITS: tl.constexpr, JOINED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Program (kv head, split): the GROUP heads of a kv head over one part of the context.
 
     The first split also takes the new token, from registers, and writes it to the cache. Whichever program of a head
-    comes last joins the parts; the counter in done_ptr is 0 again afterwards. A position of -1 is padding.
+    comes last joins the parts, JOINED heads at once; the counter in done_ptr is 0 again afterwards. A position of -1
+    is padding.
     """
     HALF: tl.constexpr = HEAD_DIM // 2
     head = tl.program_id(0)
@@ -178,15 +181,19 @@ def attend_fused_kernel(
     if tl.atomic_add(done_ptr + head, 1, sem="acq_rel") == SPLITS - 1:
         tl.debug_barrier()
         s = tl.arange(0, SPLITS)
-        for i in range(GROUP):
-            at = (head * GROUP + i) * SPLITS + s
+        for start in range(0, GROUP, JOINED):
+            row = start + tl.arange(0, JOINED)
+            mine = row < GROUP
+            at = (head * GROUP + row)[:, None] * SPLITS + s[None, :]  # [JOINED, SPLITS]
             # Past L1, which may hold what another program has changed since.
-            parts = tl.load(max_ptr + at, cache_modifier=".cg")
-            weight = tl.exp2(parts - tl.max(parts, axis=0))
-            total = tl.sum(weight * tl.load(sum_ptr + at, cache_modifier=".cg"), axis=0)
-            values = tl.load(acc_ptr + at[:, None] * HEAD_DIM + d[None, :], cache_modifier=".cg")
-            out = tl.sum(values * weight[:, None], axis=0) / total
-            tl.store(out_ptr + (head * GROUP + i) * HEAD_DIM + d, out)
+            parts = tl.load(max_ptr + at, mask=mine[:, None], other=0.0, cache_modifier=".cg")
+            sums = tl.load(sum_ptr + at, mask=mine[:, None], other=1.0, cache_modifier=".cg")
+            values = tl.load(
+                acc_ptr + at[:, :, None] * HEAD_DIM + d, mask=mine[:, None, None], other=0.0, cache_modifier=".cg"
+            )
+            weight = tl.exp2(parts - tl.max(parts, axis=1)[:, None])
+            out = tl.sum(values * weight[:, :, None], axis=1) / tl.sum(weight * sums, axis=1)[:, None]
+            tl.store(out_ptr + (head * GROUP + row)[:, None] * HEAD_DIM + d, out, mask=mine[:, None])
         tl.store(done_ptr + head, 0)
 
 
@@ -254,7 +261,8 @@ def attend(inputs: Mapping[str, Any], target: Target) -> Plan:
         "done_ptr": torch.zeros(kv_heads, dtype=torch.int32, device=device), "out_ptr": out,
         "scale_log2": inputs["scale"] * LOG2E, "stride_kp": k_cache.stride(0), "stride_kh": k_cache.stride(1),
         "N_HEADS": heads, "N_KV_HEADS": kv_heads, "GROUP": group, "HEAD_DIM": head_dim, "PAGE_SIZE": page_size,
-        "BLOCK_G": max(16, pow2(group)), "BLOCK_N": 64, "SPLITS": splits, "PDL": has_pdl(target),
+        "BLOCK_G": max(16, pow2(group)), "BLOCK_N": 64, "SPLITS": splits,
+        "JOINED": min(pow2(group), max(JOINED_VALUES // (splits * head_dim), 1)), "PDL": has_pdl(target),
     }  # fmt: skip
     if has_pdl(target):
         args["launch_pdl"] = True

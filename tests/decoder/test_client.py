@@ -190,4 +190,4 @@ def test_the_interpreter_takes_all_keys_of_a_head_as_one_block():
         Draw(torch.float32, torch.device("meta")),
     )
     (launch,) = interpreted.decode_attention(given, Target.named("cpu")).launches
-    assert launch.grid == (3,) and launch.config.meta["BLOCK_N"] == launch.config.meta["SPLIT_KV"] == 512
+    assert launch.grid == (3, 1) and launch.config.meta["BLOCK_N"] == launch.config.meta["SPLIT_KV"] == 512
