@@ -88,6 +88,8 @@ def rounded(quotient, code_type: tl.constexpr, PTX: tl.constexpr):
                 return code  # NVIDIA's conversion makes 0x7F of every NaN
         # Elsewhere casts of NaN differ; its code is set by hand.
         bits = tl.where(quotient == quotient, code.to(tl.uint8, bitcast=True), 0x7F)
+        if INTERPRETED:  # on_grid's sum loses the sign of what rounds to 0
+            bits = tl.where(quotient < 0.0, bits | 0x80, bits)
         return bits.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
 
 

@@ -7,12 +7,16 @@ even (triton#2923), e4m3 beyond 448 (sglang#31712), a kernel that works in place
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
 import kernels
 from kernels.rope import rope_tables
+from playground.settings import ROOT
 
 
 def test_rope_turns_named_pairs_and_leaves_the_tail():
@@ -132,3 +136,21 @@ def test_empty_inputs_are_no_ops():
 def test_an_id_outside_the_table_is_refused():
     with pytest.raises(kernels.InputError, match="ids holds 5"):
         kernels.embedding(torch.tensor([1, 5]), torch.zeros(5, 4))
+
+
+TINY = """
+import torch
+import kernels
+x = torch.zeros(1, 128)
+x[0, :4] = torch.tensor([448.0, -1e-4, 1e-4, -0.0])
+print(kernels.quantize_fp8(x, 128)[0].view(torch.uint8)[0, :4].tolist())
+"""
+
+
+@pytest.mark.parametrize("interpreted", ["0", "1"])
+def test_a_negative_that_rounds_to_0_keeps_its_sign(interpreted):
+    done = subprocess.run(
+        [sys.executable, "-c", TINY], capture_output=True, text=True, check=False, cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": interpreted},
+    )  # fmt: skip
+    assert done.stdout == "[126, 128, 0, 0]\n", done.stderr[-2000:]
