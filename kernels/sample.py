@@ -3,7 +3,8 @@
 Sorting 128,000 logits to keep fifty of them costs ten times what reading them does. Three ideas avoid it.
 
 A race instead of a softmax (kernels/noise.py): the token with the least E / w wins, E being a random number named by
-(seed, token, row, step). Without top-k and top-p one pass over the logits is all.
+(seed, token, row, step). Without top-k and top-p it is run in two rounds, and one pass over the logits is all: each
+part of 1024 tokens races with the sum of its weights, then the tokens of the part that won.
 
 Maxima of groups, for top-k: a first kernel leaves the largest logit of every GROUP tokens. At least k tokens reach
 the k-th largest of the maxima, so the few that reach that threshold hold the k best. A second kernel finds the
@@ -20,8 +21,8 @@ infinity as the largest number; a row of nothing but -inf gives id 0. Each optio
 the device, so that one captured graph serves every row's own settings; a row of a seed tensor draws the same wherever
 in the batch it stands.
 
-But for AMD the race alone needs no second kernel: the last program of a row to arrive joins the row's parts. On
-Hopper and later the launches overlap: each lets the next one begin, and waits for the one before.
+But for AMD the race needs no second kernel: a row's last program to arrive runs it. On Hopper and later the launches
+overlap: each lets the next one begin, and waits for the one before.
 
 What to look at: how few bytes beyond the logits are moved, and that the last kernel works on 128 tokens.
 """
@@ -32,8 +33,9 @@ import torch
 import triton
 
 from kernels.checks import FLOATS, InputError, need_dtype, need_no_grad, need_rank, need_same_device, need_shape
-from kernels.noise import exponential_reference
-from kernels.sample_kernels import choose_kernel, maxima_kernel, pick_kernel, race_kernel, threshold_kernel
+from kernels.sample_race import race_kernel
+from kernels.sample_reference import eager, reference
+from kernels.sample_top_k import choose_kernel, maxima_kernel, pick_kernel, threshold_kernel
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
@@ -60,46 +62,12 @@ def sample(
     """A token id for each row, drawn from softmax(logits / temperature) cut to its top k, then to its top p.
 
     logits: [rows, vocab], float32, float16 or bfloat16, any strides. Each option is a number, or a tensor [rows] on
-    the logits' device: temperature >= 0 (0: argmax), top_k >= 0 (0: all), top_p in [0, 1] (1: all), seed, and step,
-    which should differ for each token drawn with one seed. With a number as seed every row draws its own. The same
-    arguments give the same ids on every device, but for near ties in float32. Returns int64 [rows]. Raises InputError.
+    the logits' device: temperature 0 (argmax) or from 1e-38 on, top_k >= 0 (0: all), top_p in [0, 1] (1: all), seed,
+    and step, which should differ for each token drawn with one seed. With a number as seed every row draws its own.
+    The same arguments give the same ids on every device, but for near ties in float32. Returns int64 [rows].
+    Raises InputError.
     """
     return SPEC.run(logits=logits, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, step=step)
-
-
-def _column(value, logits):
-    """An option as [rows, 1], or [1, 1] for a number."""
-    value = value if isinstance(value, torch.Tensor) else torch.tensor([value], device=logits.device)
-    return value.to(torch.int64 if not value.is_floating_point() else torch.float64)[:, None]
-
-
-def kept_tokens(logits, temperature=1.0, top_k=0, top_p=1.0):
-    """(ids, ratios): ids best first [rows, vocab]; ratios weight / largest weight in float64, 0 where not kept."""
-    values = torch.where(logits.isnan(), float("-inf"), logits.double())
-    values, ids = torch.sort(values, dim=-1, descending=True, stable=True)
-    gap = torch.where(values == values[:, :1], 0.0, values - values[:, :1])
-    heat = _column(temperature, logits).double()
-    # At temperature 0 only the first of the largest is left.
-    first = torch.arange(values.shape[1], device=logits.device) == 0
-    ratios = torch.where(heat > 0, torch.exp(gap / torch.where(heat > 0, heat, 1.0)), first.double())
-    k = _column(top_k, logits)
-    rank = torch.arange(values.shape[1], device=logits.device)[None]
-    ratios = torch.where((values > float("-inf")) & ((k <= 0) | (rank < k)), ratios, 0.0)
-    share = ratios / ratios.sum(-1, keepdim=True)
-    before = share.cumsum(-1) - share
-    p = _column(top_p, logits).double()
-    return ids, torch.where((before < p) | (p >= 1) | (rank == 0), ratios, 0.0)
-
-
-def reference(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0, step=0):
-    ids, ratios = kept_tokens(logits, temperature, top_k, top_p)
-    if isinstance(top_k, int) and top_k > 0:  # noise is dear in PyTorch: only where a token may be kept
-        ids, ratios = ids[:, :top_k], ratios[:, :top_k]
-    rows = torch.arange(logits.shape[0], device=logits.device)[:, None]
-    row = rows * 0 if isinstance(seed, torch.Tensor) else rows
-    times = exponential_reference(_column(seed, logits), ids, row, _column(step, logits)) / ratios
-    winner = ids.gather(1, times.argmin(-1, keepdim=True))[:, 0]
-    return torch.where((ratios > 0).any(-1), winner, 0)
 
 
 def make_inputs(dims, draw):
@@ -136,9 +104,10 @@ def _check_number(name, value):
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         kind = "an integer" if whole else "a number"
         raise InputError(f"{name} is {value!r}; it needs {kind} or a tensor [rows]", name)
-    low, high = {"temperature": (0, 1e30), "top_p": (0, 1)}.get(name, (0, 2**63 - 1))
-    if not low <= value <= high:
-        raise InputError(f"{name} is {value}; it needs a value from {low} to {high}", name)
+    low, high = {"temperature": (1e-38, 1e30), "top_p": (0, 1)}.get(name, (0, 2**63 - 1))
+    if not low <= value <= high and not (name == "temperature" and value == 0):
+        also = "0 (argmax) or " if name == "temperature" else ""
+        raise InputError(f"{name} is {value}; it needs {also}a value from {low} to {high}", name)
 
 
 def _option_args(inputs):
@@ -169,8 +138,8 @@ def plan(inputs, config, target):
     raced, grouped, cut = _which(inputs)
     group_size = max(min(pow2(vocab // 256), 256), 1)
     n_groups = triton.cdiv(vocab, group_size)
-    tokens = config.meta["THOUSANDS"] * 1024
-    n_blocks = triton.cdiv(vocab, tokens)
+    tokens = config.meta["PARTS"] * 1024
+    n_blocks, n_parts = triton.cdiv(vocab, tokens), triton.cdiv(vocab, 1024)
     alone = raced and not grouped and not cut and target.kind != "hip"  # the race decides, in one launch
     pdl = target.capability >= 90
 
@@ -184,9 +153,10 @@ def plan(inputs, config, target):
         "stride_lv": logits.stride(1),
         "vocab": vocab,
         "n_blocks": n_blocks,
-        "part_max_ptr": space(n_blocks, when=raced),
-        "part_time_ptr": space(n_blocks, when=raced),
-        "part_token_ptr": space(n_blocks, when=raced, dtype=torch.int32),
+        "n_parts": n_parts,
+        "part_max_ptr": space(n_parts, when=raced),
+        "part_value_ptr": space(n_parts, when=raced),
+        "part_token_ptr": space(n_parts, when=raced and not alone, dtype=torch.int32),
         "group_ptr": space(n_groups, when=grouped),
         "n_groups": n_groups,
         "bounds_ptr": space(2, when=grouped),
@@ -204,7 +174,7 @@ def plan(inputs, config, target):
         "MOST_K": MOST_K,
         "LIST": LIST,
         "GROUP": group_size,
-        "BLOCK_PARTS": pow2(n_blocks),
+        "BLOCK_PARTS": pow2(n_parts),
         "BLOCK_GROUPS": max(pow2(n_groups), MOST_K),
     }
     launches = []
@@ -213,12 +183,12 @@ def plan(inputs, config, target):
     if grouped:
         first = Config({"BLOCK": tokens}, config.num_warps)
         launches.append(_launch(maxima_kernel, n_rows * n_blocks, known, first, pdl))
-        launches.append(_launch(threshold_kernel, n_rows, known, Config({}, 1 if target.kind == "cpu" else 4), pdl))
+        launches.append(_launch(threshold_kernel, n_rows, known, Config({}, 1), pdl))
         pick = _pick_config(n_rows, target)
         launches.append(_launch(pick_kernel, n_rows * LIST // pick.meta["PICK"], known, pick, pdl))
     if not alone:
-        # A list of 128 needs few warps; where all tokens may be read, many.
-        last = Config({"BLOCK": 1024}, 1) if target.kind == "cpu" else Config({"BLOCK": 4096}, 4 if grouped else 16)
+        last = Config({"BLOCK": 4096}, 4) if grouped else Config({"BLOCK": 8192}, 32)  # a list, or all tokens to read
+        last = Config({"BLOCK": 1024}, 1) if target.kind == "cpu" else last
         launches.append(_launch(choose_kernel, n_rows, known, last, pdl))
     return Plan(tuple(launches), {"ids": ids})
 
@@ -227,7 +197,7 @@ def _pick_config(n_rows, target):
     """One row must be spread over the whole GPU; many rows fill it anyway."""
     if target.kind == "cpu":
         return Config({"PICK": 32}, 1)
-    return Config({"PICK": 1}, 4) if n_rows < 8 else Config({"PICK": 4}, 4)
+    return Config({"PICK": 1 if n_rows < 8 else 2}, 2)
 
 
 def _launch(kernel, programs, known, config, pdl):
@@ -241,13 +211,12 @@ def configs(inputs, target):
     if target.kind == "cpu":
         default, others = (4, 1), ((8, 1), (16, 1))
     else:
-        # One row must be spread over the whole GPU; many rows fill it anyway, and then maxima take more warps.
         _, grouped, _ = _which(inputs)
-        many = (2, 8) if grouped else (4, 4)
-        default = many if rows * vocab >= 2**21 else (1, 2)
-        others = (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 8)
-    for thousands, num_warps in dict.fromkeys((default, *others)):
-        yield Config({"THOUSANDS": thousands}, num_warps)
+        many, few = ((2, 8), (1, 2)) if grouped else ((4, 4), (1, 4))  # maxima, and weights to be summed
+        default = many if rows * vocab >= 2**21 else few
+        others = (1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8), (8, 8)
+    for parts, num_warps in dict.fromkeys((default, *others)):
+        yield Config({"PARTS": parts}, num_warps)
 
 
 def cost(inputs):
@@ -261,8 +230,7 @@ def _argmax(inputs):
 
 
 def _integers(inputs):
-    # Only a few different values: dozens of tokens tie for the k-th place.
-    inputs["logits"].copy_((inputs["logits"] * 0.7).round())
+    inputs["logits"].copy_((inputs["logits"] * 0.7).round())  # dozens of tokens tie for the k-th place
     return inputs
 
 
@@ -329,6 +297,7 @@ SPEC = KernelSpec(
     "tokens the last kernel works on, and at the race that needs no probabilities.",
     function=sample,
     reference=reference,
+    eager=eager,
     dims=(
         Dim("rows", "sequences"),
         Dim("vocab", "tokens of the vocabulary", high=2**24),

@@ -59,7 +59,7 @@ class Chances:
     @staticmethod
     def of(logits: torch.Tensor, sampling: Sampling) -> Chances:
         """logits [vocab]. Nothing of them is kept."""
-        from kernels.sample import kept_tokens
+        from kernels.sample_reference import kept_tokens
 
         own = logits.float().softmax(-1)
         ids, ratios = kept_tokens(logits[None], sampling.temperature, sampling.top_k, sampling.top_p)

@@ -141,11 +141,11 @@ BY_HAND = [
         "x_ptr": (2 * 15 * 2, 0), "squares_ptr": (15 * 4, 15 * 4), "means_ptr": (15 * 4, 3 * 4),
         "scaled_ptr": (15 * 4, 15 * 4), "weight_ptr": (15 * 2, 0), "out_ptr": (0, 15 * 2),
     }),
-    # Without top-k, where the values decide nothing: a race of 3 rows in 2 blocks each, whose 6 maxima, times and
-    # tokens (4 bytes each) go out and come back; each program counts itself among those of its row.
-    ("sample", {"rows": 3, "vocab": 1500, "top_k": 0}, "float32", Config({"THOUSANDS": 1}), {
-        "logits_ptr": (3 * 1500 * 4, 0), "part_max_ptr": (6 * 4, 6 * 4), "part_time_ptr": (6 * 4, 6 * 4),
-        "part_token_ptr": (6 * 4, 6 * 4), "arrived_ptr": (6 * 4, 6 * 4), "out_ptr": (0, 3 * 8),
+    # Without top-k: a race of 3 rows in 2 parts of 1,024 each, whose 6 maxima and sums (4 bytes each) go out and come
+    # back, and of whose parts the winner is read again; each program counts itself among those of its row.
+    ("sample", {"rows": 3, "vocab": 2048, "top_k": 0}, "float32", Config({"PARTS": 1}), {
+        "logits_ptr": (3 * (2048 + 1024) * 4, 0), "part_max_ptr": (6 * 4, 6 * 4), "part_value_ptr": (6 * 4, 6 * 4),
+        "arrived_ptr": (6 * 4, 6 * 4), "out_ptr": (0, 3 * 8),
     }),
 ]  # fmt: skip
 

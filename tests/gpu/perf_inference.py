@@ -180,11 +180,9 @@ class Timing:
 
     def peers(self, compiled: Sequence[str]) -> dict[str, Callable[..., Any]]:
         peers = dict(self.case.peers)
-        eager = self.spec.eager or self.spec.reference
-        if self.case.kernel != "sample":  # its reference draws as ours does, at a hundred times the cost
-            peers["eager"] = eager
-            for mode in compiled:
-                peers[f"torch.compile {mode}"] = torch.compile(eager, dynamic=False, mode=mode)
+        peers["eager"] = eager = self.spec.eager or self.spec.reference
+        for mode in compiled:
+            peers[f"torch.compile {mode}"] = torch.compile(eager, dynamic=False, mode=mode)
         for baseline in self.spec.baselines:
             try:
                 peers.setdefault(baseline.name, baseline.load())

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import kernels
-from kernels.sample import kept_tokens, reference
+from kernels.sample_reference import eager, kept_tokens, reference
+from kernels.targets import Target
+from playground.engine.compile import compile_launch
 
 NONE = float("-inf")
 
@@ -75,6 +77,30 @@ def test_twenty_thousand_draws_follow_the_distribution(options):
     assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
 
 
+@pytest.mark.parametrize("vocab", [1, 5, 1023, 1024, 1025, 2049, 5000])
+def test_parts_of_any_number_race_as_the_reference_says(vocab):
+    rows = torch.stack([logits(vocab, seed) for seed in range(40)])
+    rows[5:10, :1024] = NONE  # a part without a token
+    rows[10:15, 1024:] = NONE
+    rows[15:20, vocab // 2] = float("nan")
+    rows[20:25, ::700] = float("inf")  # several parts with infinities of equal weight
+    rows[25:30] *= 1000  # weights that underflow beside the best
+    rows[30:35] = torch.finfo(torch.float32).min
+    for temperature in (0.0, 1e-20, 0.9, 1e20):
+        options = {"temperature": temperature, "seed": 10, "step": 2}
+        assert kernels.sample(rows, **options).tolist() == reference(rows, **options).tolist(), temperature
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"top_k": 50, "top_p": 0.9}, {"top_p": 0.7}, {"temperature": 0.0}, {"top_k": 3000}, {"top_k": 2999}]
+)
+def test_eager_code_draws_what_the_reference_draws(options):
+    """In float32 and without a sort where none is needed: what the kernel is held beside must not waste time."""
+    rows = torch.stack([logits(3000, seed) for seed in range(40)])
+    options = {"temperature": 0.9, "seed": 11, **options}
+    assert eager(rows, **options).tolist() == reference(rows, **options).tolist()
+
+
 def test_one_token_above_top_p_is_kept_alone():
     row = torch.zeros(3000)
     row[123] = math.log(2999 * 0.41 / 0.59)  # 41 % of the probability
@@ -96,6 +122,32 @@ def test_temperature_0_is_argmax_and_a_tiny_one_does_not_overflow():
     assert kernels.sample(rows, temperature=0.0).tolist() == expected.tolist()
     close = kernels.sample(rows, temperature=1e-4, seed=6)
     assert [rows[i, token].item() for i, token in enumerate(close)] == rows.max(-1).values.tolist()
+
+
+def test_an_endless_temperature_draws_all_but_what_is_masked():
+    row = torch.zeros(3000)
+    row[1000:2000] = NONE
+    row[2999] = 50.0
+    hot = torch.full((400,), float("inf"))
+    for options in ({}, {"top_k": 2000}, {"top_p": 0.9}):
+        found = draws(row, 400, temperature=hot, seed=12, **options)
+        assert not ((found >= 1000) & (found < 2000)).any(), options
+        assert (found < 1000).sum() > 100 and (found == 2999).sum() < 20, options
+
+
+def test_a_number_that_rounds_to_1_in_float32_cuts_nothing():
+    rows = torch.stack([logits(3000, seed) for seed in range(20)])
+    options = {"top_p": 0.99999999, "seed": 13}
+    assert kernels.sample(rows, **options).tolist() == reference(rows, **options).tolist()
+
+
+@pytest.mark.parametrize("options", [{"top_k": 0}, {"top_k": 20}, {"top_k": 500}, {"top_k": 0, "temperature": 0.0}])
+def test_every_way_to_draw_compiles_for_amd(options):
+    """It ends the race in a second launch, which no other target has where nothing is cut."""
+    spec, target = kernels.get("sample"), Target.named("gfx942")
+    inputs = {**spec.inputs({"rows": 4, "vocab": 3001, "top_k": 0}, "float32", "meta"), **options}
+    for launch in spec.plan(inputs, spec.default_config(inputs, target), target).launches:
+        assert compile_launch(launch, target)
 
 
 def test_nan_and_masked_logits_are_never_drawn():
@@ -155,6 +207,7 @@ def test_seed_and_step_name_the_draw():
     [
         ({"temperature": -1.0}, "temperature"),
         ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": 1e-46}, "temperature"),  # 0 in float32, where the row was neither raced nor listed
         ({"top_k": -1}, "top_k"),
         ({"top_k": 2.5}, "top_k"),
         ({"top_p": 1.5}, "top_p"),

@@ -1,8 +1,6 @@
-"""The five kernels of kernels/sample.py, which explains them; no kernel of its own.
+"""The other kernels of kernels/sample.py, which explains them; no kernel of its own.
 
-Scores are compared as times of a race: E * handicap, where handicap = (largest weight) / weight. That is 1 for the
-best token and infinite for a masked one, so nothing overflows, whatever the logits; at temperature 0 all but the
-largest logits are infinitely slow.
+They make the short list for top-k and draw from it; for what no list serves, the last one draws and rejects.
 """
 
 from __future__ import annotations
@@ -10,132 +8,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.codes import INTERPRETED
 from kernels.dependent import let_next_begin, wait_for_last
-from kernels.noise import exponential_of, four_exponentials, power_of_two
-
-
-@triton.jit
-def option(ptr, number, row):
-    """A row's setting: from the tensor where there is one, else the number."""
-    if ptr is not None:
-        return tl.load(ptr + row)
-    else:
-        return number
-
-
-@triton.jit
-def float_option(ptr, number, row):
-    """The same in float32; the interpreter hands over a Python float, which tl.full makes a scalar of."""
-    if ptr is not None:
-        return tl.load(ptr + row).to(tl.float32)
-    else:
-        return tl.full([], number, tl.float32)
-
-
-@triton.jit
-def factor_of(temperature):
-    """What a difference of logits is multiplied with to give powers of two; finite, so that 0 times it is 0."""
-    hot = temperature > 0.0
-    return tl.minimum(1.4426950408889634 / tl.where(hot, temperature, 1e-38), 3e38)
-
-
-@triton.jit
-def load_logits(ptr, token, stride, mask):
-    """Logits in float32, infinity as the largest number; NaN and what is beyond the vocabulary as -inf."""
-    x = tl.load(ptr + token.to(tl.int64) * stride, mask=mask, other=float("-inf")).to(tl.float32)
-    if INTERPRETED:  # its maximum keeps NaN, where a GPU's of NaN and -inf is -inf
-        x = tl.where(x == x, x, float("-inf"))
-    return tl.minimum(tl.maximum(x, float("-inf")), 3.4028234663852886e38)
-
-
-@triton.jit
-def handicap(x, top, factor, PTX: tl.constexpr):
-    """1 for the best token; infinite for a masked one, also where all are."""
-    return power_of_two((tl.maximum(top, -3.4028234663852886e38) - x) * factor, PTX)
-
-
-@triton.jit
-def weight(x, top, factor):
-    return tl.exp2((x - tl.maximum(top, -3.4028234663852886e38)) * factor)
-
-
-@triton.jit
-def join_parts(part_max_ptr, part_time_ptr, part_token_ptr, row, n_blocks, factor, BLOCK_PARTS: tl.constexpr):
-    """The row's largest logit, and its winner; read from L2, where other multiprocessors have left their parts."""
-    part = tl.arange(0, BLOCK_PARTS)
-    at = row * n_blocks + part
-    tops = tl.load(part_max_ptr + at, mask=part < n_blocks, other=float("-inf"), cache_modifier=".cg")
-    top = tl.max(tops)
-    time = tl.load(part_time_ptr + at, mask=part < n_blocks, other=float("inf"), cache_modifier=".cg")
-    time = time * handicap(tops, top, factor, False)
-    token = tl.load(part_token_ptr + at, mask=part < n_blocks, other=0x7FFFFFFF, cache_modifier=".cg")
-    return top, tl.min(tl.where(time == tl.min(time), token, 0x7FFFFFFF))
-
-
-@triton.jit(do_not_specialize=["top_k", "seed", "step"])
-def race_kernel(
-    logits_ptr, stride_lm, stride_lv, vocab, n_blocks, part_max_ptr, part_time_ptr, part_token_ptr,
-    arrived_ptr, out_ptr, temperature_ptr, temperature, top_k_ptr, top_k, seed_ptr, seed, step_ptr, step,
-    GROUPED: tl.constexpr, MOST_K: tl.constexpr, PTX: tl.constexpr, PDL: tl.constexpr, BLOCK_PARTS: tl.constexpr,
-    THOUSANDS: tl.constexpr,
-):  # fmt: skip
-    """Program (row, block): the winner among THOUSANDS * 1024 tokens, its time, and the block's largest logit.
-
-    arrived_ptr: int32 [rows], or None. With it the last program of a row to arrive joins the row's parts, and no other
-    kernel is needed; it grows by n_blocks with every launch, so that a launch can be repeated without clearing it.
-    """
-    let_next_begin(PDL)
-    wait_for_last(PDL)
-    row = (tl.program_id(0) // n_blocks).to(tl.int64)
-    block = tl.program_id(0) % n_blocks
-    temperature = float_option(temperature_ptr, temperature, row)
-    if GROUPED:  # noqa: SIM102 - a constexpr: joined with a tensor by `and`, it would be compiled all the same
-        if listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
-            return
-    factor = factor_of(temperature)
-    counter = block * THOUSANDS * 256 + tl.arange(0, THOUSANDS * 256)
-    # Each lane has four tokens, 256 apart. Read one by one, as the noise is made: with vectors of neighbours the noise
-    # would change its layout, through shared memory.
-    first = tl.max_contiguous(counter // 256 * 1024 + counter % 256, 1)
-    logits_ptr += row * stride_lm
-    at = first.to(tl.int64)  # one address for four loads
-    a = load_logits(logits_ptr, at, stride_lv, first < vocab)
-    b = load_logits(logits_ptr, at + 256, stride_lv, first + 256 < vocab)
-    c = load_logits(logits_ptr, at + 512, stride_lv, first + 512 < vocab)
-    d = load_logits(logits_ptr, at + 768, stride_lv, first + 768 < vocab)
-    top = tl.max(tl.maximum(tl.maximum(a, b), tl.maximum(c, d)))
-    if temperature > 0:
-        # With a number as seed the rows must differ; with a tensor a row is itself wherever it stands.
-        who = tl.program_id(0) // n_blocks if seed_ptr is None else tl.program_id(0) * 0
-        noise = four_exponentials(option(seed_ptr, seed, row), counter, who, option(step_ptr, step, row), PTX)
-        a, b = handicap(a, top, factor, PTX) * noise[0], handicap(b, top, factor, PTX) * noise[1]
-        c, d = handicap(c, top, factor, PTX) * noise[2], handicap(d, top, factor, PTX) * noise[3]
-    else:  # the first of the largest, exactly
-        a, b = tl.where(a == top, 1.0, float("inf")), tl.where(b == top, 1.0, float("inf"))
-        c, d = tl.where(c == top, 1.0, float("inf")), tl.where(d == top, 1.0, float("inf"))
-    best = first
-    time = a
-    best, time = tl.where(b < time, first + 256, best), tl.minimum(time, b)
-    best, time = tl.where(c < time, first + 512, best), tl.minimum(time, c)
-    best, time = tl.where(d < time, first + 768, best), tl.minimum(time, d)
-    least = tl.min(time)
-    tl.store(part_max_ptr + tl.program_id(0), top)
-    tl.store(part_time_ptr + tl.program_id(0), least)
-    tl.store(part_token_ptr + tl.program_id(0), tl.min(tl.where(time == least, best, 0x7FFFFFFF)))
-    if arrived_ptr is not None:
-        tl.debug_barrier()
-        ticket = tl.atomic_add(arrived_ptr + row, 1, sem="acq_rel")
-        if ticket % n_blocks == n_blocks - 1:
-            _, winner = join_parts(part_max_ptr, part_time_ptr, part_token_ptr, row, n_blocks, factor, BLOCK_PARTS)
-            tl.store(out_ptr + row, winner.to(tl.int64))
-
-
-@triton.jit
-def listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K: tl.constexpr):
-    """Whether a row's token is drawn from a short list."""
-    k = option(top_k_ptr, top_k, row)
-    return (k > 0) & (k <= MOST_K) & (float_option(temperature_ptr, temperature, row) > 0)
+from kernels.noise import exponential_of
+from kernels.sample_race import (
+    factor_of,
+    first_of_least,
+    float_option,
+    handicap,
+    join_parts,
+    listed,
+    load_logits,
+    option,
+    uncut,
+    weight,
+    whole_winner,
+)
 
 
 @triton.jit(do_not_specialize=["top_k"])
@@ -212,15 +99,18 @@ def pick_kernel(
     if RACED:  # noqa: SIM102
         if not listed(temperature_ptr, temperature, top_k_ptr, top_k, row, MOST_K):
             return
+    i = first + tl.arange(0, PICK)
+    # Read side by side, also the places that hold no group: one after the other each would cost its way from L2.
     groups = tl.load(count_ptr + 2 * row + 1)
+    group = tl.load(picked_ptr + row * LIST + i)
+    low = tl.load(bounds_ptr + 2 * row)
     if first < groups:
-        i = first + tl.arange(0, PICK)
-        group = tl.load(picked_ptr + row * LIST + i, mask=i < groups, other=0)
+        group = tl.where(i < groups, group, 0)
         token = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
         inside = (i < groups)[:, None] & (token < vocab)
         x = load_logits(logits_ptr + row * stride_lm, token, stride_lv, inside)
         x, token = tl.reshape(x, [PICK * GROUP]), tl.reshape(token, [PICK * GROUP])
-        some = (x >= tl.load(bounds_ptr + 2 * row)) & (x > float("-inf"))
+        some = (x >= low) & (x > float("-inf"))
         before = tl.atomic_add(count_ptr + 2 * row, tl.sum(some.to(tl.int32)), sem="relaxed")
         place = before + tl.cumsum(some.to(tl.int32), axis=0) - 1
         at = list_ptr + row * 2 * LIST + place
@@ -233,25 +123,25 @@ def draw_from_list(list_ptr, tokens, top, k, p, factor, seed, who, step, PTX: tl
     """The winner among the k best of the listed tokens, cut to their top p; 0 where there is none."""
     n = tl.arange(0, LIST)
     live = (n < tokens) & (tokens <= LIST)  # of a list that overflowed not every place was written
-    token = tl.load(list_ptr + n, mask=live, other=0x7FFFFFFF)
-    x = tl.load(list_ptr + LIST + n, mask=live, other=0).to(tl.float32, bitcast=True)
-    x = tl.where(live, x, float("-inf"))
+    # Read whole, whatever the count, which is on its way too.
+    token = tl.where(live, tl.load(list_ptr + n), 0x7FFFFFFF)
+    x = tl.where(live, tl.load(list_ptr + LIST + n).to(tl.float32, bitcast=True), float("-inf"))
     # All with all: how many stand above each token, and with how much weight. The list is in any order, and sums of
     # integers do not mind: 23 bits of the largest weight, so that LIST of them fit.
     above = (x[:, None] > x[None, :]) | ((x[:, None] == x[None, :]) & (token[:, None] < token[None, :]))
-    heavy = (weight(x, top, factor) * 8388608.0 + 0.5).to(tl.int32)
+    heavy = (weight(x, top, factor, PTX) * 8388608.0 + 0.5).to(tl.int32)
     rank = tl.sum(above.to(tl.int32), axis=0)
     before = tl.sum(tl.where(above, heavy[:, None], 0), axis=0)
     inside = live & (rank < k)
     total = tl.sum(tl.where(inside, heavy, 0))
     kept = inside & ((rank == 0) | (before.to(tl.float32) < p * total.to(tl.float32)))
     time = tl.where(kept, handicap(x, top, factor, PTX) * exponential_of(seed, token, who, step, PTX), float("inf"))
-    winner = tl.min(tl.where(time == tl.min(time), token, 0x7FFFFFFF))
+    _, winner = first_of_least(time, token, 0)
     return tl.where(tokens > 0, winner, 0)
 
 
 @triton.jit
-def count_above(logits_ptr, stride_lv, vocab, x, token, top, factor, BLOCK: tl.constexpr):
+def count_above(logits_ptr, stride_lv, vocab, x, token, top, factor, PTX: tl.constexpr, BLOCK: tl.constexpr):
     """How many tokens stand above (x, token), and with how much weight."""
     count = tl.zeros([BLOCK], tl.int32)
     mass = tl.zeros([BLOCK], tl.float32)
@@ -260,7 +150,7 @@ def count_above(logits_ptr, stride_lv, vocab, x, token, top, factor, BLOCK: tl.c
         y = load_logits(logits_ptr, other, stride_lv, other < vocab)
         above = (y > x) | ((y == x) & (other < token))
         count += above.to(tl.int32)
-        mass += tl.where(above, weight(y, top, factor), 0.0)
+        mass += tl.where(above, weight(y, top, factor, PTX), 0.0)
     return tl.sum(count), tl.sum(mass)
 
 
@@ -276,16 +166,15 @@ def race_above(logits_ptr, stride_lv, vocab, x, token, top, factor, seed, who, s
         above = (y > x) | ((y == x) & (other < token))
         if tl.max(above.to(tl.int32)) > 0:
             time = handicap(y, top, factor, PTX) * exponential_of(seed, other, who, step, PTX)
-            time = tl.where(above, time, float("inf"))
-            first = tl.min(time)
+            first, best = first_of_least(tl.where(above, time, float("inf")), other, 0)
             if first < least:
-                winner = tl.min(tl.where(time == first, other, 0x7FFFFFFF))
+                winner = best
                 least = first
     return winner
 
 
 @triton.jit
-def mass_of_best(logits_ptr, stride_lv, vocab, k, top, factor, BLOCK: tl.constexpr):
+def mass_of_best(logits_ptr, stride_lv, vocab, k, top, factor, PTX: tl.constexpr, BLOCK: tl.constexpr):
     """The weight of the k best tokens: the k-th largest logit by bisection over the bits of a float, then a sum."""
     low = tl.full([], -0x80000000, tl.int64)
     high = tl.full([], 0x7FFFFFFF, tl.int64)
@@ -302,13 +191,13 @@ def mass_of_best(logits_ptr, stride_lv, vocab, k, top, factor, BLOCK: tl.constex
         high = tl.where(enough, high, middle - 1)
     bits = low.to(tl.int32)
     kth = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-    count, mass = count_above(logits_ptr, stride_lv, vocab, kth, -1, top, factor, BLOCK)
-    return mass + (k - count) * weight(kth, top, factor)
+    count, mass = count_above(logits_ptr, stride_lv, vocab, kth, -1, top, factor, PTX, BLOCK)
+    return mass + (k - count) * weight(kth, top, factor, PTX)
 
 
 @triton.jit(do_not_specialize=["top_k", "seed", "step"])
 def choose_kernel(
-    logits_ptr, stride_lm, stride_lv, vocab, n_blocks, part_max_ptr, part_time_ptr, part_token_ptr,
+    logits_ptr, stride_lm, stride_lv, vocab, n_parts, part_max_ptr, part_value_ptr, part_token_ptr,
     bounds_ptr, count_ptr, list_ptr, out_ptr,
     temperature_ptr, temperature, top_k_ptr, top_k, top_p_ptr, top_p, seed_ptr, seed, step_ptr, step,
     RACED: tl.constexpr, GROUPED: tl.constexpr, CUT: tl.constexpr, PTX: tl.constexpr, MOST_K: tl.constexpr,
@@ -345,21 +234,31 @@ def choose_kernel(
                 )  # fmt: skip
     if RACED:  # noqa: SIM102
         if (found == 0) & (winner < 0):
-            top, winner = join_parts(part_max_ptr, part_time_ptr, part_token_ptr, row, n_blocks, factor, BLOCK_PARTS)
-            whole = ((k <= 0) | (k >= vocab)) & (p == float("inf"))
-            found = (whole | (temperature <= 0) | (top == float("-inf"))).to(tl.int32)
+            part_max_ptr += row * n_parts
+            part_value_ptr += row * n_parts
+            if (temperature <= 0) | uncut(top_k_ptr, top_k, top_p_ptr, top_p, row, vocab):
+                winner = whole_winner(
+                    logits_ptr, stride_lv, vocab, part_max_ptr, part_value_ptr, n_parts, temperature, factor,
+                    seed_of_row, who, step_of_row, PTX, BLOCK_PARTS,
+                )  # fmt: skip
+                found = found + 1
+            else:
+                top, winner = join_parts(
+                    part_max_ptr, part_value_ptr, part_token_ptr + row * n_parts, n_parts, factor, PTX, BLOCK_PARTS
+                )
+                found = (top == float("-inf")).to(tl.int32)
     if CUT:  # noqa: SIM102 - a constexpr: joined with a tensor by `and`, it would be compiled all the same
         if found == 0:
             limit = p
             if p < 1.0:
                 if (k > 0) & (k < vocab):
-                    limit = p * mass_of_best(logits_ptr, stride_lv, vocab, k, top, factor, BLOCK)
+                    limit = p * mass_of_best(logits_ptr, stride_lv, vocab, k, top, factor, PTX, BLOCK)
                 else:
-                    _, total = count_above(logits_ptr, stride_lv, vocab, float("-inf"), -1, top, factor, BLOCK)
+                    _, total = count_above(logits_ptr, stride_lv, vocab, float("-inf"), -1, top, factor, PTX, BLOCK)
                     limit = p * total
             while found == 0:
                 x = load_logits(logits_ptr, winner, stride_lv, True)
-                count, mass = count_above(logits_ptr, stride_lv, vocab, x, winner, top, factor, BLOCK)
+                count, mass = count_above(logits_ptr, stride_lv, vocab, x, winner, top, factor, PTX, BLOCK)
                 kept = ((k <= 0) | (count < k)) & (mass < limit) | (count == 0)
                 if kept:
                     found = found + 1
