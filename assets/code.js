@@ -86,7 +86,8 @@ function light(line, from) {
   part('.mini').innerHTML = there.map(e => `<i style="top:${100 * (e.dataset.n - 1) / total}%"></i>`).join('');
   if (from !== pane() && there[0]) scrollTo(pane(), there[0]);
   if (from !== py() && here[0]) scrollTo(py(), here[0]);
-  const said = line ? `Line ${line}: ${there.length.toLocaleString('en')} of ${total.toLocaleString('en')} lines` : '';
+  const rows = here.map(e => e.dataset.n), name = rows.length > 1 ? `Lines ${rows[0]}–${rows.at(-1)}` : `Line ${line}`;
+  const said = line ? `${name}: ${there.length.toLocaleString('en')} of ${total.toLocaleString('en')} lines` : '';
   part('.pin').textContent = pinned ? `${said}, pinned` : said || 'Hover links; click pins';
 }
 

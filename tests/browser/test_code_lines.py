@@ -65,5 +65,7 @@ def test_each_line_of_a_statement_lights_all_of_it(view):
         view.locator(f'.py .ln[data-n="{n}"]').hover()
         assert [view.locator(f'.py .ln.hot[data-n="{i}"]').count() for i in range(39, 44)] == [0, 1, 1, 1, 0]
         assert view.locator(".stage .ln.hot").count() == sum(1 + i % PYTHON_LINES in (40, 41, 42) for i in range(LINES))
+        assert view.locator(".pin").inner_text().startswith("Lines 40–42: ")
     view.locator('.py .ln[data-n="43"]').hover()
     assert view.locator(".py .ln.hot").count() == 1
+    assert view.locator(".pin").inner_text().startswith("Line 43: ")
