@@ -54,6 +54,7 @@ SHAPES: dict[str, list[tuple[dict[str, int], str]]] = {
 }  # fmt: skip
 COLD_BYTES = 2**28  # several times an H200's L2
 WARM_BYTES = 2**24
+WARM_SECONDS = 0.05  # of replays before one counts: what is timed first would else be timed on a GPU that has rested
 CHECKED_ROWS = 64
 
 
@@ -80,7 +81,10 @@ def replay_us(calls: list[Callable[[], Any]], repeats: int = 7) -> float:
     rounds = max(1, min(64, math.ceil(500 / max(taken, 1.0))))
     count = rounds * len(calls)
     graph = first if rounds == 1 else _graph(calls, count)
-    graph.replay()
+    until = time.monotonic() + WARM_SECONDS
+    while time.monotonic() < until:
+        graph.replay()
+        torch.cuda.synchronize()
     return statistics.median(_events(graph.replay, count) for _ in range(repeats))
 
 
