@@ -9,11 +9,28 @@ from collections.abc import Iterator
 from types import FrameType
 
 stopped = threading.Event()
+_holding = threading.Event()
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     stopped.set()
-    raise KeyboardInterrupt
+    if not _holding.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Inside, Ctrl-C only sets `stopped`; the KeyboardInterrupt comes at the end. For imports of compiled code.
+
+    A mask would not do: another thread could take the signal, and Python would raise here all the same.
+    """
+    _holding.set()
+    try:
+        yield
+    finally:
+        _holding.clear()
+    if stopped.is_set():
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

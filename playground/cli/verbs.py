@@ -48,11 +48,14 @@ def opened(device: str | None = None) -> Iterator[Engine]:
     with Engine(settings) as engine:
         if device is not None:
             engine.warm(device)
+            with interrupt.held():  # an exception while C++ sets itself up can abort the process
+                import torch  # noqa: F401
         yield engine
 
 
 def _spec(name: str) -> Any:
-    from kernels import InputError, get
+    with interrupt.held():
+        from kernels import InputError, get
 
     try:
         return get(name)

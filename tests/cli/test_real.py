@@ -51,8 +51,8 @@ def test_ctrl_c_leaves_nothing_behind():
         workers = _children(process.pid)
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
-    assert process.returncode == 4
+    out, said = process.communicate(timeout=30)
+    assert process.returncode == 4, said
     assert strict(out)["error"]["kind"] == "cancelled"
     assert workers
     assert all(gone(pid) for pid in workers)
@@ -65,3 +65,23 @@ def _children(pid):
         with open(f"/proc/{pid}/task/{task}/children") as f:
             found += [int(child) for child in f.read().split()]
     return sorted(set(found))
+
+
+HELD = """
+import os, signal
+from playground.cli import interrupt
+try:
+    with interrupt.listening():
+        with interrupt.held():
+            os.kill(os.getpid(), signal.SIGINT)
+            print("imported", interrupt.stopped.is_set())
+        print("never")
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_ctrl_c_waits_until_compiled_code_is_imported():
+    """An exception while C++ sets itself up is not caught there: it aborts the process."""
+    done = subprocess.run([sys.executable, "-c", HELD], cwd=ROOT, text=True, capture_output=True, check=False)
+    assert done.stdout == "imported True\nstopped\n", done.stderr
