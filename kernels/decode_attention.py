@@ -43,7 +43,7 @@ def decode_attention_kernel(
 ):  # fmt: skip
     """Program (sequence and kv head, split): SPLIT_KV tokens for the GROUP heads of a kv head."""
     let_next_begin(PDL)
-    # Two axes and a constant: a division by a number that is not known costs a tenth of a microsecond.
+    # Two axes and a constant: a division by a number that is not known would stand before every load.
     split = tl.program_id(1)
     head = (tl.program_id(0) % N_KV_HEADS).to(tl.int64)
     seq = (tl.program_id(0) // N_KV_HEADS).to(tl.int64)

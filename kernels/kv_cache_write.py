@@ -219,7 +219,7 @@ def configs(inputs, target):
     if target.kind == "cpu":
         choices = [(1, block_h, 1), (8, 1, 1)]
     else:
-        # Measured on an H200: a program of 2 tokens by 4 heads is best for consecutive slots, and as good for others.
+        # Measured on an H200: 2 tokens by 4 heads are the fastest for 64 tokens, for 65,536 within 1 % of it.
         choices = [(2, block_h, 4), (1, block_h, 2), (1, 2 * block_h, 4), (2, 2 * block_h, 8), (4, block_h, 4)]
         choices += [(4, 2 * block_h, 8), (16, 2, 8), (16, 1, 4), (8, 1, 2), (1, block_h, 1)]
     for block_t, block_h, num_warps in dict.fromkeys(choices):

@@ -293,8 +293,8 @@ _SMALL = {"rows": 5, "vocab": 3001, "top_k": 20}
 SPEC = KernelSpec(
     name="sample",
     title="Sampling",
-    doc="Temperature, top-k, top-p and the draw in four launches, without sorting the vocabulary. Look at how few "
-    "tokens the last kernel works on, and at the race that needs no probabilities.",
+    doc="Temperature, top-k, top-p and the draw in one to four launches, without sorting the vocabulary. Look at how "
+    "few tokens the last kernel works on, and at the race that needs no probabilities.",
     function=sample,
     reference=reference,
     eager=eager,
