@@ -25,10 +25,11 @@ import triton
 import triton.language as tl
 
 from kernels.checks import need_shape
+from kernels.decode_attention_peers import BASELINES, eager
 from kernels.dependent import let_next_begin, wait_for_last
 from kernels.online_softmax import LOG2E, normalised
 from kernels.paged_kv import attention_scale, check_paged, gather_pages, padded_pages, paged_args, paged_block
-from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
+from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
 
@@ -235,16 +236,28 @@ def configs(inputs, target):
         yield Config({"BLOCK_G": block_g, "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps, stages)
 
 
+# (BLOCK_N, warps, stages) and programs for each SM, the default first, from so many pairs of sequence and kv head for
+# each SM on. Heads of 64 and less fill a tile of the same bytes with twice the keys.
+WIDE = {
+    1.0: [((32, 2, 5), 2), ((32, 2, 7), 2), ((64, 2, 3), 2), ((128, 4, 2), 2), ((64, 2, 4), 8)],
+    0.5: [((64, 2, 6), 2), ((64, 4, 6), 2), ((32, 2, 7), 2), ((128, 4, 2), 2), ((32, 2, 5), 3)],
+    0.0: [((64, 2, 4), 4), ((64, 4, 3), 4), ((32, 2, 5), 4), ((128, 4, 2), 2), ((64, 2, 4), 2)],
+}
+NARROW = {
+    3.0: [((128, 4, 2), 2), ((64, 2, 4), 2), ((128, 4, 2), 4), ((64, 4, 6), 2), ((64, 2, 4), 8)],
+    1.0: [((256, 4, 2), 2), ((128, 4, 2), 2), ((128, 4, 2), 4), ((64, 4, 6), 2), ((64, 2, 4), 8)],
+    0.3: [((64, 4, 6), 2), ((128, 4, 2), 4), ((256, 4, 2), 2), ((128, 4, 2), 2), ((64, 2, 4), 4)],
+    0.1: [((128, 4, 2), 4), ((256, 4, 2), 2), ((64, 2, 4), 4), ((128, 4, 2), 2), ((64, 4, 6), 2)],
+    0.0: [((64, 2, 4), 4), ((64, 2, 4), 2), ((128, 4, 2), 4), ((128, 4, 2), 2), ((64, 4, 4), 4)],
+}
+
+
 def _blocks(q, k_cache, pairs, target):
     """Blocks of keys whose pipeline fits into shared memory, (BLOCK_N, warps, stages), and programs for each SM."""
-    if pairs >= target.num_sms:
-        wish = [((64, 2, 4), 2), ((64, 2, 3), 2), ((32, 2, 5), 2), ((128, 4, 2), 2), ((64, 2, 4), 8)]
-    elif 2 * pairs >= target.num_sms:
-        wish = [((64, 2, 6), 2), ((64, 4, 6), 2), ((32, 2, 7), 2), ((128, 4, 2), 2), ((32, 2, 5), 3)]
-    else:
-        wish = [((64, 2, 4), 4), ((64, 4, 3), 4), ((32, 2, 5), 4), ((128, 4, 2), 2), ((64, 2, 4), 2)]
+    by_load = NARROW if k_cache.shape[3] <= 64 and q.shape[1] <= 16 * k_cache.shape[1] else WIDE
+    wish = next(wish for least, wish in by_load.items() if pairs >= least * target.num_sms)
     if q.dtype == torch.float32:  # exact products keep a whole tile in registers
-        wish = [((32, num_warps, 2), each) for (_, num_warps, _), each in wish[:2]]
+        wish = [((32, num_warps, 2), wish[0][1]) for num_warps in (2, 4)]
     row = 2 * max(pow2(k_cache.shape[3]), 16) * max(k_cache.element_size(), q.element_size())  # k and v
     for (block_n, num_warps, stages), each in wish:
         if target.kind == "hip":
@@ -264,41 +277,6 @@ def cost(inputs):
     cache = 2 * tokens * k_cache.shape[3] * k_cache.element_size() + scales
     flops = 4 * q.numel() * table.shape[1] * k_cache.shape[2]
     return Cost(nbytes(q, table, inputs["lengths"]) + cache, q.numel() * q.element_size(), flops)
-
-
-def eager(q, k_cache, v_cache, block_table, lengths, scale=None, k_scale=None, v_scale=None):
-    """Gather the pages, then PyTorch's fused attention under a mask."""
-    k, v = (c[block_table.long()].transpose(1, 2).flatten(2, 3) for c in (k_cache, v_cache))
-    live = torch.arange(k.shape[2], device=q.device) < lengths[:, None]
-    return torch.nn.functional.scaled_dot_product_attention(
-        q[:, :, None], k, v, attn_mask=live[:, None, None], scale=scale, enable_gqa=True
-    )[:, :, 0]
-
-
-def _flash_attn():
-    from flash_attn import flash_attn_with_kvcache
-
-    def run(q, k_cache, v_cache, block_table, lengths):
-        pages = (c.transpose(1, 2) for c in (k_cache, v_cache))
-        return flash_attn_with_kvcache(q[:, None], *pages, cache_seqlens=lengths, block_table=block_table)[:, 0]
-
-    return run
-
-
-def _flag_gems():
-    import flag_gems
-
-    def run(q, k_cache, v_cache, block_table, lengths):
-        pages = (c.transpose(1, 2).contiguous() for c in (k_cache, v_cache))
-        starts = torch.arange(q.shape[0] + 1, device=q.device, dtype=torch.int32)
-        most = block_table.shape[1] * k_cache.shape[2]
-        out = flag_gems.flash_attn_varlen_func(
-            q, *pages, max_seqlen_q=1, cu_seqlens_q=starts, max_seqlen_k=most, seqused_k=lengths, causal=True,
-            softmax_scale=q.shape[2] ** -0.5, block_table=block_table,
-        )  # fmt: skip
-        return out[0] if isinstance(out, tuple | list) else out
-
-    return run
 
 
 def _ragged(inputs):
@@ -351,10 +329,7 @@ SPEC = KernelSpec(
     cost=cost,
     sweep_dim="context",
     shrinks="context",
-    baselines=(
-        Baseline("flash-attn", _flash_attn, "pip install flash-attn --no-build-isolation (pages of 256 slots)"),
-        Baseline("FlagGems", _flag_gems, "pip install flag_gems"),
-    ),
+    baselines=BASELINES,
     edges=(
         Edge("Ragged lengths", "lengths 0, 38, 4 ...: pages that end anywhere", _SMALL, _ragged),
         Edge("One token", "a length of 1: a page with one live slot", _SMALL, _one_token),

@@ -12,7 +12,8 @@ from kernels.noise import exponential_reference, winning_part_reference
 
 def _column(value, logits):
     """An option as [rows, 1], or [1, 1] for a number."""
-    value = value if isinstance(value, torch.Tensor) else torch.tensor([value], device=logits.device)
+    if not isinstance(value, torch.Tensor):  # filled on the device: a copy from the host could not be captured
+        value = torch.full((1,), value, device=logits.device)
     return value.to(torch.int64 if not value.is_floating_point() else torch.float64)[:, None]
 
 

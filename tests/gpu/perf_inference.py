@@ -89,8 +89,8 @@ def by_multinomial(logits, temperature, top_k, top_p, **options):
     return ids.gather(1, torch.multinomial(shares, 1))
 
 
-def decode_case(seqs: int, aim: str) -> Case:
-    dims = {"seqs": seqs, "context": 4096, "kv_heads": 8, "group": 4, "head_dim": 128, "page_size": 16}
+def decode_case(seqs: int, aim: str, **other: int) -> Case:
+    dims = {"seqs": seqs, "context": 4096, "kv_heads": 8, "group": 4, "head_dim": 128, "page_size": 16, **other}
     return Case("decode_attention", dims, aim, peers={"cuDNN, contiguous": contiguous_cudnn})
 
 
@@ -127,6 +127,8 @@ CASES = [
     Case("kv_cache_write", {"tokens": 64, "page_size": 16, **HEADS}, "the fastest"),
     decode_case(1, "8.5 us"), decode_case(4, "the fastest"),
     decode_case(16, "cuDNN + 3 %"), decode_case(64, "cuDNN + 3 %"),
+    decode_case(64, "the fastest", context=512), decode_case(64, "the fastest", context=512, head_dim=64),
+    decode_case(64, "the fastest", context=512, kv_heads=3, group=3, head_dim=64),
     Case("linear", {"m": 8, "n": 4096, "k": 4096}, "the fastest"),
     Case("linear", {"m": 64, "n": 14_336, "k": 4096}, "the fastest"),
     sample_case(64, 0, "top-p alone", top_p=0.9),
