@@ -83,10 +83,9 @@ _MASK = 0xFFFFFFFF
 
 
 def _multiply(a: torch.Tensor, m: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The high and low words of a 32 x 32 bit product, in int64 without an overflow."""
-    low, high = (a & 0xFFFF) * m, (a >> 16) * m
-    total = low + ((high & 0xFFFF) << 16)
-    return ((high >> 16) + (total >> 32)) & _MASK, total & _MASK
+    """The high and low words of a 32 x 32 bit product: int64 wraps, and keeps its 64 bits."""
+    product = a * m
+    return (product >> 32) & _MASK, product & _MASK
 
 
 def exponential_reference(seed: torch.Tensor, token: torch.Tensor, row: torch.Tensor, step: torch.Tensor):

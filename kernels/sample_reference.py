@@ -55,7 +55,7 @@ def _winner_in_parts(values, heat, names):
     ids = torch.arange(vocab, device=values.device).expand(rows, -1)
     top = values.max(-1, keepdim=True).values
     weights = _weights(values, top, heat)  # at temperature 0 they mean nothing, and `first` below is the answer
-    ids = winning_part_reference(ids, weights, *names) * 1024 + torch.arange(1024, device=values.device)
+    ids = winning_part_reference(ids, weights, *names) * 1024 + torch.arange(min(vocab, 1024), device=values.device)
     ratios = torch.where(ids < vocab, weights.gather(1, ids.clamp(max=vocab - 1)), 0.0)
     first = torch.where(values == top, torch.arange(vocab, device=values.device), vocab).min(-1).values
     return torch.where(heat[:, 0] > 0, _winner(ids, ratios, names), first)

@@ -111,7 +111,7 @@ class Plan:
     def config(self, given: Config) -> Config:
         """What the plan made of the config it was given: that, or the part of it that its kernel takes."""
         used = [launch.config for launch in self.launches]
-        narrowed = (config for config in used if config.meta.items() <= given.meta.items())
+        narrowed = (config for config in used if config.meta and config.meta.items() <= given.meta.items())
         return given if given in used else next(narrowed, given)
 
     def run(self) -> Mapping[str, torch.Tensor]:

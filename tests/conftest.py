@@ -7,6 +7,9 @@ import os
 
 import pytest
 
+# Read when PyTorch is loaded. Threads that have nothing to do sleep: those of two processes would wait for each other
+# in loops, each in the way of the one that it waits for, and a computation of many small parts take twice as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if os.environ.get("PLAYGROUND_TEST_DEVICE") == "interpreter":
     os.environ["TRITON_INTERPRET"] = "1"  # read when @triton.jit decorates, so before any kernel is imported
 

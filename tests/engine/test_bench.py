@@ -8,7 +8,8 @@ import time
 import pytest
 import torch
 
-from kernels.spec import Cost
+import kernels
+from kernels.spec import Cost, Target
 from playground.engine import bench, device, execute, host, roofs, shares, timing
 from playground.engine.bench import Measured
 from playground.engine.job import Job
@@ -34,9 +35,9 @@ def given_roofs(monkeypatch):
     monkeypatch.setattr(host, "last_level_cache", lambda device: 2**22)
 
 
-def run(**asked) -> BenchResult:
+def run(kernel: str = "vector_add", **asked) -> BenchResult:
     asked.setdefault("dims", {"n": 4096})
-    request = BenchRequest(kernel="vector_add", quick=True, **{"baselines": (), **asked})
+    request = BenchRequest(kernel=kernel, quick=True, **{"baselines": (), **asked})
     return bench.bench(request, Job(CPU))
 
 
@@ -166,6 +167,15 @@ def test_one_method_is_quoted_for_all_and_a_peer_without_it_names_its_own():
 
 
 # No time without a verdict
+
+
+@pytest.mark.parametrize("name", kernels.all_kernels())
+def test_every_kernel_gets_a_time(name):
+    reason = kernels.get(name).unsupported(kernels.get(name).dtypes[0], Target.of(CPU))
+    if reason:
+        pytest.skip(reason)
+    own = run(name, dims={}, alone=True).providers["triton"]
+    assert own.ok and own.us.p50 > 0, own.failure
 
 
 def test_a_planted_bug_gets_no_time():

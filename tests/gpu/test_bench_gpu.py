@@ -44,6 +44,15 @@ def test_every_spec_is_right_in_every_dtype(spec, dtype):
     assert result.source.kind == "measured" and result.source.device == host.name(job().device)
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_every_spec_gets_a_time(spec):
+    reason = spec.unsupported(spec.dtypes[0], kernels.spec.Target.of(job().device))
+    if reason:
+        pytest.skip(reason)
+    own = timed(spec.name, spec.dtypes[0]).providers["triton"]
+    assert own.ok and own.us.p50 > 0, own.failure
+
+
 def test_copy_roof_is_near_the_datasheet_and_never_above():
     name, roof = host.name(job().device), roofs.roofs(job()).copy_gbps
     if name not in DATASHEET_GBPS:

@@ -154,6 +154,21 @@ def test_plan_shows_the_config_it_was_given_or_what_it_narrowed_it_to():
     assert len(plan.launches) == 3 and plan.config(tile) == tile
 
 
+@pytest.mark.parametrize("name", kernels.all_kernels())
+@pytest.mark.parametrize("target", ["cpu", "sm_90", "gfx942"])
+def test_a_config_that_is_shown_makes_the_same_plan_again(name, target):
+    """A benchmark plans with it again, for inputs that must not lie in the cache."""
+    spec, target = kernels.get(name), Target.named(target)
+    if spec.unsupported(spec.dtypes[0], target):
+        pytest.skip("written for other targets")
+    for dims in (spec.default, *spec.presets.values()):
+        inputs = spec.inputs(dims, spec.dtypes[0], "meta")
+        for config in spec.configs(inputs, target):
+            plan = spec.plan(inputs, config, target)
+            again = spec.plan(inputs, plan.config(config), target)
+            assert [launch.config for launch in again.launches] == [launch.config for launch in plan.launches]
+
+
 def test_matmul_copies_what_descriptors_cannot_reach():
     x = torch.arange(1001 * 35, dtype=torch.float32, device=DEVICE).view(35, 1001)
     for matrix in (x, x.t(), x[:, ::2]):

@@ -29,7 +29,8 @@ class Telling(FakeEngine):
                 self.stopped.set()
 
 
-def test_a_program_that_goes_away_stops_its_call():
+def test_a_program_that_goes_away_stops_its_call(monkeypatch):
+    monkeypatch.setenv("GRADIO_HEARTBEAT_INTERVAL", "1")  # Gradio looks only then whether a program is still there
     engine, port = Telling(), free_port()
     demo = server.serve(engine, dataclasses.replace(Settings(), port=port))
     try:
