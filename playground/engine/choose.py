@@ -7,6 +7,7 @@ that does not fit is refused with the nearest one that does.
 
 from __future__ import annotations
 
+import bisect
 import math
 import weakref
 from collections.abc import Callable, Mapping
@@ -266,12 +267,11 @@ def nearest_fitting(
 ) -> dict[str, int] | None:
     """The largest shape that fits, by halving the dim that the spec shrinks; None where even its lowest does not."""
     low = max(1, next(dim.low for dim in spec.dims if dim.name == spec.shrinks))
-    shape = dict(dims)
-    while not fits(shape):
-        if shape[spec.shrinks] // 2 < low:
-            return None
-        shape[spec.shrinks] //= 2
-    return shape
+    shapes = [dict(dims)]
+    while shapes[-1][spec.shrinks] // 2 >= low:
+        shapes.append({**shapes[-1], spec.shrinks: shapes[-1][spec.shrinks] // 2})
+    first = bisect.bisect_left(shapes, True, key=fits)  # what fits fits when halved
+    return shapes[first] if first < len(shapes) else None
 
 
 def gib(size: int) -> str:

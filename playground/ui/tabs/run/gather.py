@@ -97,6 +97,18 @@ def bound_in(node: ast.AST) -> set[str]:
     return found | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
+@functools.lru_cache(4096)
+def names_at(node: ast.stmt) -> tuple[tuple[int, int, str], ...]:
+    """(line, column, name) of what a statement names and does not bind itself, its own name among them; last first."""
+    definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
+    bound = bound_in(node) if definition else set()
+    found = [(n.lineno, n.col_offset, n.id) for n in ast.walk(node) if isinstance(n, ast.Name) and n.id not in bound]
+    if definition:
+        keyword = "def " if isinstance(node, ast.FunctionDef) else "class "
+        found.append((node.lineno, node.col_offset + len(keyword), node.name))  # type: ignore[attr-defined]
+    return tuple(sorted(found, reverse=True))
+
+
 class Collector:
     """Definitions in an order in which they can be executed. `texts` are modules whose text differs from the file's."""
 
@@ -155,15 +167,7 @@ class Collector:
         """The statement's text, with the names that it has in the file."""
         place = self.module(module)
         first, lines = place.source(node)
-        definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
-        bound = bound_in(node) if definition else set()
-        spots = [
-            (n.lineno, n.col_offset, n.id) for n in ast.walk(node) if isinstance(n, ast.Name) and n.id not in bound
-        ]
-        if definition:
-            keyword = "def " if isinstance(node, ast.FunctionDef) else "class "
-            spots.append((node.lineno, node.col_offset + len(keyword), node.name))  # type: ignore[attr-defined]
-        for line, column, name in sorted(spots, reverse=True):
+        for line, column, name in names_at(node):
             new = self.name_of(module, name)
             text = lines[line - first].encode()  # columns are counted in bytes
             if new != name and text[column:].startswith(name.encode()):
