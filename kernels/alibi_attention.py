@@ -19,9 +19,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels import attention_problem
 from kernels.attention import SPEC as FUSED
 from kernels.attention_problem import SMALL, seen_keys
+from kernels.attention_problem import check as check_attention
+from kernels.attention_problem import cost as attention_cost
+from kernels.attention_problem import make_inputs as attention_inputs
 from kernels.checks import need_dtype, need_no_grad, need_same_device, need_shape
 from kernels.online_softmax import LOG2E, attend_block, normalised
 from kernels.paged_kv import attention_scale
@@ -117,14 +119,14 @@ def eager(q, k, v, slopes, scale=None):
 
 
 def make_inputs(dims, draw):
-    made = attention_problem.make_inputs(dims, draw)
+    made = attention_inputs(dims, draw)
     heads = dims["kv_heads"] * dims["group"]
     slopes = torch.empty(heads, device="meta") if draw.device.type == "meta" else alibi_slopes(heads, draw.device)
     return {**{name: made[name] for name in ("q", "k", "v")}, "slopes": slopes, "scale": None}
 
 
 def check(inputs):
-    attention_problem.check(inputs)
+    check_attention(inputs)
     slopes = inputs["slopes"]
     need_shape(slopes, "slopes", (inputs["q"].shape[1],), "the heads of q")
     need_dtype(slopes, "slopes", (torch.float32,))
@@ -175,7 +177,7 @@ def configs(inputs, target):
 
 def cost(inputs):
     """As attention: the penalty itself need not move, but for a slope a head."""
-    plain = attention_problem.cost({**inputs, "causal": True})
+    plain = attention_cost({**inputs, "causal": True})
     return type(plain)(plain.bytes_read + nbytes(inputs["slopes"]), plain.bytes_written, plain.flops)
 
 

@@ -33,11 +33,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels import attention_problem
 from kernels.attention import SPEC as FUSED
 from kernels.attention import eager, reference
 from kernels.attention_peers import BASELINES
-from kernels.attention_problem import SMALL
+from kernels.attention_problem import SMALL, cost
+from kernels.attention_problem import check as check_attention
+from kernels.attention_problem import make_inputs as attention_inputs
 from kernels.checks import InputError
 from kernels.online_softmax import LOG2E
 from kernels.operands import describe_tiles
@@ -236,12 +237,12 @@ def gluon_attention(
 
 
 def make_inputs(dims, draw):
-    made = attention_problem.make_inputs(dims, draw)
+    made = attention_inputs(dims, draw)
     return {name: made[name] for name in ("q", "k", "v", "causal", "scale")}
 
 
 def check(inputs):
-    attention_problem.check(inputs)
+    check_attention(inputs)
     q = inputs["q"]
     if q.dtype == torch.float32:
         raise InputError("q is float32; this kernel takes bfloat16 or float16: use attention", "q")
@@ -325,7 +326,7 @@ SPEC = KernelSpec(
     plan=plan,
     check=check,
     configs=configs,
-    cost=attention_problem.cost,
+    cost=cost,
     sweep_dim="q_len",
     shrinks="q_len",
     variant_of="attention",

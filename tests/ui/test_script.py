@@ -25,13 +25,29 @@ def choice_of(name, **given):
     return choose.as_choice(request, chosen, config, "spec")
 
 
+class WithoutAnnotations(ast.NodeTransformer):
+    """They are text in the file, and name what it need not have."""
+
+    def visit_AnnAssign(self, node):
+        node.annotation = ast.Constant(0)
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node):
+        node.annotation = None
+        return node
+
+
 def cases(spec):
     return [{}, *({"edge": e.name} for e in spec.edges), *({"bug": b.name} for b in spec.bugs)]
 
 
 @pytest.mark.parametrize("name", kernels.all_kernels())
-def test_every_case_becomes_a_file_of_torch_and_triton(name):
-    for case in cases(kernels.get(name)):
+def test_every_case_becomes_a_file_of_torch_and_triton(name, tmp_path):
+    for i, case in enumerate(cases(kernels.get(name))):
         tree = ast.parse(script(choice_of(name, **case)))
         imported = {
             (node.module if isinstance(node, ast.ImportFrom) else alias.name).split(".")[0]
@@ -40,6 +56,19 @@ def test_every_case_becomes_a_file_of_torch_and_triton(name):
             for alias in node.names
         }
         assert imported - ALLOWED - {"__future__"} == set(), case
+        (tmp_path / f"{i}.py").write_text(ast.unparse(WithoutAnnotations().visit(tree)))
+    # Names that nothing defines: the file would end where it comes to them.
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", tmp_path]
+    found = subprocess.run(ruff, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+def test_a_module_taken_whole_is_refused():
+    collector = Collector(
+        {"mine": "from kernels import attention_problem\n\ndef cost():\n    attention_problem.cost\n"}
+    )
+    with pytest.raises(LookupError, match="attention_problem as a whole module"):
+        collector.all("mine", "cost")
 
 
 def test_two_things_of_one_name_are_kept_apart():
@@ -66,6 +95,11 @@ def run(text, folder):
         ("add_rms_norm", {"dims": {"rows": 4, "n": 300}, "seed": 3}, 0, "out: right"),
         ("add_rms_norm", {"dims": {"rows": 4, "n": 300}, "bug": "Mean over the block"}, 1, "out: WRONG"),
         ("softmax", {"edge": "Strided rows"}, 0, "out: right"),
+        ("alibi_attention", {}, 0, "out: right"),
+        ("embedding", {"bug": "One row early"}, 1, "out: WRONG"),  # an element that is never written
+        ("quantize_int8", {}, 0, "q: right"),
+        ("quantize_int8", {"bug": "Truncated"}, 1, "q: WRONG"),  # codes off by one, between the borders
+        ("sample", {"dims": {"rows": 2, "vocab": 300, "top_k": 5}}, 0, "ids: right"),
     ],
 )
 def test_it_runs_and_reproduces_the_verdict(name, given, code, says, tmp_path):

@@ -136,6 +136,9 @@ class Collector:
         module, name = STAND_INS.get((module, name), (module, name))
         place = self.module(module)
         if name in place.ours:
+            there = self.module(place.ours[name][0])
+            if not any(place.ours[name][1] in names for names in (there.defined, there.ours, there.others)):
+                raise LookupError(f"{module} takes {name} as a whole module; a file needs its names, imported by name")
             self.take(*place.ours[name])
         elif name in place.defined:
             self._define(module, place, name)

@@ -10,11 +10,14 @@ import ast
 import sys
 
 from kernels import KernelSpec, get
-from kernels.spec import torch_dtype
+from kernels.spec import Target, torch_dtype
 from playground.engine import edits
 from playground.engine.messages import Choice, Source
 from playground.ui import words
 from playground.ui.tabs.run.gather import REPRODUCE, Collector, bound_in, names_in
+
+INTERPRETED = 'os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported'
+OUTSIDE = "\nWhat a planted bug writes outside a tensor can end a process, and this one too."
 
 
 def edge_change(text: str, edge: str) -> ast.expr | None:
@@ -80,9 +83,12 @@ def _file(spec: KernelSpec, choice: Choice, source: Source | None, collector: Co
     outputs = [(o.name, o.kind) for o in spec.outputs]
     config = f"Config({dict(choice.config.meta)!r}, {choice.config.num_warps}, {choice.config.num_stages})"
     what = f"{spec.title}, {words.shape(choice.dims)}, {choice.dtype}{f', case {case}' if case else ''}"
+    without_gpu, alone = INTERPRETED, "without one Triton's interpreter runs it"
+    if reason := spec.unsupported(choice.dtype, Target.named("cpu")):
+        without_gpu, alone = f"raise SystemExit({reason!r})", "it has to have one"
     header = f'''"""{what}: one run of Triton Playground.
 
-Needs torch and triton alone. On a GPU the kernel runs and is timed; without one Triton's interpreter runs it.{seen}
+Needs torch and triton alone. On a GPU the kernel runs and is timed; {alone}.{OUTSIDE * bool(choice.bug)}{seen}
 """
 
 from __future__ import annotations
@@ -92,7 +98,7 @@ from __future__ import annotations
 import torch
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+    {without_gpu}
 
 {chr(10).join(others)}
 '''
