@@ -103,6 +103,10 @@ def test_a_program_that_waits_for_another_ends_the_trace(traces):
     assert traces["waiting"] == "waits"
 
 
+def test_ptx_that_is_known_gives_its_values_and_the_sampler_its_tokens(traces):
+    assert traces["sampler"] == {"exact": True, "unknown": False, "right": True}
+
+
 def test_a_sample_that_leaves_out_what_steers_a_later_launch_says_so(traces):
     """Eight programs count to eight, and so many floats are read; fewer programs, fewer floats."""
     whole, sampled = traces["steered"]

@@ -85,6 +85,18 @@ def waiting():
     return "ended"
 
 
+def sampler():
+    """For a GPU its kernels take 2^x and log2 x by PTX; a token's share and its noise are made of them."""
+    traced, plan = of_kernel("sample", {"rows": 3, "vocab": 3000, "top_k": 50}, "float32", seconds=60)
+    spec = kernels.get("sample")
+    expected = spec.reference(**spec.inputs({"rows": 3, "vocab": 3000, "top_k": 50}, "float32", "cpu"))
+    return {
+        "exact": traced.exact,
+        "unknown": traced.assembly,
+        "right": plan.outputs["ids"].tolist() == expected.tolist(),
+    }
+
+
 def as_json(traced):
     return {
         "exact": traced.exact,
@@ -113,6 +125,7 @@ def main():
     results["large"] = as_json(large[0])
     results["steered"] = [steered({}), steered({"programs": (), "seconds": 1e-9})]
     results["waiting"] = waiting()
+    results["sampler"] = sampler()
     results["empty"] = as_json(of_kernel("vector_add", {"n": 0}, "float32")[0])
     print(json.dumps(results))
 
