@@ -28,7 +28,16 @@ from kernels.checks import need_shape
 from kernels.decode_attention_peers import BASELINES, eager
 from kernels.dependent import let_next_begin, wait_for_last
 from kernels.online_softmax import LOG2E, normalised
-from kernels.paged_kv import attention_scale, check_paged, gather_pages, padded_pages, paged_args, paged_block
+from kernels.paged_kv import (
+    attention_scale,
+    cache_bytes,
+    check_paged,
+    gather_pages,
+    padded_pages,
+    paged_args,
+    paged_block,
+    tokens_held,
+)
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
@@ -270,13 +279,12 @@ def _blocks(q, k_cache, pairs, target):
 
 
 def cost(inputs):
-    """Of a context that fills its pages: the lengths are values, and unknown here."""
-    q, k_cache, table = inputs["q"], inputs["k_cache"], inputs["block_table"]
-    tokens = table.numel() * k_cache.shape[2] * k_cache.shape[1]  # rows of head_dim, of k and of v each
-    scales = 2 * 4 * tokens if inputs.get("k_scale") is not None else 0
-    cache = 2 * tokens * k_cache.shape[3] * k_cache.element_size() + scales
-    flops = 4 * q.numel() * table.shape[1] * k_cache.shape[2]
-    return Cost(nbytes(q, table, inputs["lengths"]) + cache, q.numel() * q.element_size(), flops)
+    """Of the lengths, or where they have no values of contexts that fill their pages."""
+    q, k_cache, table, lengths = (inputs[name] for name in ("q", "k_cache", "block_table", "lengths"))
+    tokens = int(tokens_held(lengths, table, k_cache.shape[2]).sum())
+    cache = cache_bytes(k_cache, inputs.get("k_scale"), tokens)
+    flops = 4 * q.shape[1] * q.shape[2] * tokens
+    return Cost(nbytes(q, table, lengths) + cache, q.numel() * q.element_size(), flops)
 
 
 def _ragged(inputs):

@@ -54,6 +54,20 @@ def gather_pages(cache, scale, block_table, wide):
     return tokens.transpose(1, 2).flatten(2, 3)
 
 
+def tokens_held(lengths, block_table, page_size):
+    """Tokens of each sequence, int64 [seqs] on the host: as its length says, or all that its pages hold where meta."""
+    capacity = block_table.shape[1] * page_size
+    if lengths.is_meta:
+        return torch.full((block_table.shape[0],), capacity)
+    return lengths.to("cpu", torch.int64).clamp(0, capacity)
+
+
+def cache_bytes(k_cache, k_scale, tokens):
+    """Bytes of so many tokens' keys, values and scales."""
+    rows = 2 * tokens * k_cache.shape[1]
+    return rows * (k_cache.shape[3] * k_cache.element_size() + (4 if k_scale is not None else 0))
+
+
 def need_scales(k_cache, k_scale, v_scale):
     """Eight-bit caches come with two scales [pages, kv_heads, page_size], others without."""
     if k_cache.dtype not in LARGEST:

@@ -21,7 +21,16 @@ import triton.language as tl
 
 from kernels.checks import InputError, need_dtype, need_rank, need_same_device
 from kernels.online_softmax import LOG2E, normalised
-from kernels.paged_kv import attention_scale, check_paged, gather_pages, padded_pages, paged_args, paged_block
+from kernels.paged_kv import (
+    attention_scale,
+    cache_bytes,
+    check_paged,
+    gather_pages,
+    padded_pages,
+    paged_args,
+    paged_block,
+    tokens_held,
+)
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
@@ -202,18 +211,15 @@ def configs(inputs, target):
 
 
 def cost(inputs):
-    """Of tokens divided evenly and contexts that fill their pages: both are values, and unknown here."""
-    q, k_cache, table = inputs["q"], inputs["k_cache"], inputs["block_table"]
-    capacity = table.shape[1] * k_cache.shape[2]
-    rows = table.numel() * k_cache.shape[2] * k_cache.shape[1]  # of head_dim, of k and of v each
-    scales = 2 * 4 * rows if inputs.get("k_scale") is not None else 0
-    cache = 2 * rows * k_cache.shape[3] * k_cache.element_size() + scales
-    each = min(q.shape[0] // max(table.shape[0], 1), capacity)
-    pairs = table.shape[0] * (each * (capacity - each) + each * (each + 1) // 2)
+    """Of the lengths and new tokens; where they have no values, of tokens divided evenly and pages that are full."""
+    q, k_cache, table, starts = (inputs[name] for name in ("q", "k_cache", "block_table", "q_starts"))
+    held = tokens_held(inputs["lengths"], table, k_cache.shape[2])
+    evenly = torch.full_like(held, q.shape[0] // max(table.shape[0], 1))
+    new = torch.minimum(held, evenly if starts.is_meta else starts.to("cpu", torch.int64).diff().clamp_min(0))
+    pairs = int((new * (held - new) + new * (new + 1) // 2).sum())
+    cache = cache_bytes(k_cache, inputs.get("k_scale"), int(held[new > 0].sum()))
     flops = 4 * q.shape[1] * q.shape[2] * pairs
-    return Cost(
-        nbytes(q, table, inputs["q_starts"], inputs["lengths"]) + cache, q.numel() * q.element_size(), flops
-    )  # fmt: skip
+    return Cost(nbytes(q, table, starts, inputs["lengths"]) + cache, q.numel() * q.element_size(), flops)
 
 
 def _ragged(inputs):

@@ -154,3 +154,18 @@ def test_a_negative_that_rounds_to_0_keeps_its_sign(interpreted):
         env={**os.environ, "TRITON_INTERPRET": interpreted},
     )  # fmt: skip
     assert done.stdout == "[126, 128, 0, 0]\n", done.stderr[-2000:]
+
+
+def test_what_must_move_of_a_paged_cache_is_its_tokens_and_not_the_slots_of_its_pages():
+    heads, sizes = 6, {"kv_heads": 2, "group": 3, "head_dim": 8, "page_size": 64}
+    decode = kernels.get("decode_attention")
+    inputs = decode.inputs({"seqs": 2, "context": 8, **sizes}, "bfloat16", "cpu")
+    cost = decode.cost({**inputs, "lengths": torch.tensor([3, 0], dtype=torch.int32)})
+    assert cost.bytes_read == 2 * heads * 8 * 2 + 2 * (3 * 2 * 8) * 2 + (2 + 2) * 4  # queries; cache; ids, lengths
+    assert cost.flops == 4 * heads * 8 * 3
+    prefill = kernels.get("prefill_attention")
+    inputs = prefill.inputs({"seqs": 2, "q_len": 1, "context": 8, **sizes}, "bfloat16", "cpu")
+    starts, lengths = torch.tensor([0, 2, 2], dtype=torch.int32), torch.tensor([3, 5], dtype=torch.int32)
+    cost = prefill.cost({**inputs, "q_starts": starts, "lengths": lengths})
+    assert cost.bytes_read == 2 * heads * 8 * 2 + 2 * (3 * 2 * 8) * 2 + (2 + 3 + 2) * 4  # the second has no query
+    assert cost.flops == 4 * heads * 8 * (2 + 3)  # the two queries see two keys and three
