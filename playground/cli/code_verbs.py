@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from playground.cli import arguments, interrupt
+from playground.cli import EXIT_CODES, arguments, interrupt
 from playground.cli.answers import CompileAnswer
 from playground.cli.verbs import FAILED, WRONG, fields, opened, progress_line, result_of
 from playground.engine.code_messages import STAGES, CodeRequest, LaunchCode
@@ -56,9 +56,13 @@ def sweep(options: argparse.Namespace) -> tuple[SweepResult, int]:
 
 
 def _sweep_code(result: SweepResult, timed: bool) -> int:
-    """A wrong config is what a sweep is there to find; only one in which nothing worked has failed."""
-    if not timed:
-        return 0 if any(c.registers is not None for c in result.configs) else FAILED
-    if result.best is not None:
+    """A wrong config is what a sweep is there to find; only one in which nothing worked has failed.
+
+    Where every config failed in the same way, the code is that of this way.
+    """
+    if result.best is not None or (not timed and any(c.registers is not None for c in result.configs)):
         return 0
-    return WRONG if any(c.ok is False for c in result.configs) else FAILED
+    if timed and any(c.ok is False for c in result.configs):
+        return WRONG
+    kinds = {c.failure_kind or "" for c in result.configs}
+    return EXIT_CODES.get(kinds.pop(), FAILED) if len(kinds) == 1 else FAILED

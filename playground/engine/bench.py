@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kernels.spec import Cost, Inputs
+from kernels.spec import Cost, InputError, Inputs
 from playground.engine import choose, execute, host, roofs, shares, timing
 from playground.engine.baselines import EAGER, TRITON, Loader, Unavailable, implementations, named
 from playground.engine.errors import describe
@@ -150,7 +150,7 @@ def _measure(
     except (Cancelled, NeedsInterpreter):
         raise
     except Exception as error:
-        if is_fatal(error):
+        if is_fatal(error) or (name == TRITON and isinstance(error, InputError)):
             raise
         return ProviderBench(ok=False, failure=describe(error, case.spec if name == TRITON else None))
     if not all(v.ok for v in result.outputs.values()):

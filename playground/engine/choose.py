@@ -8,9 +8,10 @@ that does not fit is refused with the nearest one that does.
 from __future__ import annotations
 
 import bisect
+import inspect
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 import kernels
-from kernels.spec import Bug, Config, Edge, InputError, Inputs, KernelSpec, Launch, Target, nbytes
+from kernels.spec import Bug, Config, Edge, InputError, Inputs, KernelSpec, Launch, Plan, Target, nbytes
 from kernels.targets import TARGETS
 from playground.engine import host, tuned
-from playground.engine.messages import Choice, ConfigChoice, Request
+from playground.engine.messages import Choice, ConfigChoice, EngineError, Failure, Request
 
 Origin = Literal["given", "tuned", "spec"]
 
@@ -111,6 +112,25 @@ def _size(spec: KernelSpec, dims: Mapping[str, int], dtype: str) -> None:
         raise InputError(f"{shape} needs more than 16 TiB; make {spec.shrinks} smaller", spec.shrinks)
 
 
+def need_support(spec: KernelSpec, dtype: str, target: Target) -> None:
+    """Raises EngineError where the target refuses the kernel; it names the dtype where another would do."""
+    reason = spec.unsupported(dtype, target)
+    if reason:
+        others = any(spec.unsupported(other, target) is None for other in spec.dtypes)
+        raise EngineError(Failure(kind="unavailable", message=reason, argument="dtype" if others else ""))
+
+
+def meta_inputs(spec: KernelSpec, chosen: Chosen) -> Inputs:
+    """Inputs without values. An edge case whose change needs values keeps the shape alone."""
+    inputs = spec.inputs(chosen.dims, chosen.dtype, "meta")
+    if chosen.edge and chosen.edge.change:
+        try:
+            return chosen.edge.change(inputs)
+        except (RuntimeError, NotImplementedError):
+            return spec.inputs(chosen.dims, chosen.dtype, "meta")
+    return inputs
+
+
 def choose_config(
     spec: KernelSpec, request: Request, inputs: Inputs, target: Target, dims: Mapping[str, int], dtype: str
 ) -> tuple[Config, Origin]:
@@ -145,6 +165,30 @@ def _least(spec: KernelSpec, inputs: Inputs, target: Target) -> dict[str, int]:
         for name, value in config.meta.items():
             least[name] = min(least.get(name, 1), int(value))
     return least
+
+
+def planned(spec: KernelSpec, inputs: Inputs, config: Config, target: Target) -> tuple[Plan, Config]:
+    """The plan, and the part of the config that it launches. Raises InputError for a config that lacks a name."""
+
+    def need(names: Iterable[object]) -> None:
+        for name in names:  # one that no config has is the plan's own mistake, such as an edited one's
+            if name not in config.meta and name in _least(spec, inputs, target):
+                raise InputError(f"config lacks {name!r}; give {name!r} a value", "config")
+
+    try:
+        plan = spec.plan(inputs, config, target)
+    except KeyError as missing:
+        need(missing.args)
+        raise
+    need(name for launch in plan.launches for name in _without_value(launch))
+    return plan, plan.config(config)
+
+
+def _without_value(launch: Launch) -> list[str]:
+    """The kernel's parameters that the launch gives no value."""
+    parameters = inspect.signature(launch.kernel.fn).parameters.values()
+    given = {*launch.args, *launch.config.meta}
+    return [p.name for p in parameters if p.default is p.empty and p.name not in given]
 
 
 MANY_PROGRAMS = 100  # of a plan: more than these the interpreter takes longer for than a person waits

@@ -26,11 +26,12 @@ def code(request: CodeRequest, job: Job) -> CodeResult:
     wanted = _stages(request, target)
     chosen = choose.validate(request, gpu=True)
     with edits.edited(chosen.spec, chosen.bug, request.source) as spec:
-        inputs = compile.meta_inputs(spec, chosen)
-        compile.need_support(spec, chosen.dtype, target)
+        inputs = choose.meta_inputs(spec, chosen)
+        choose.need_support(spec, chosen.dtype, target)
         config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, chosen.dtype)
+        plan, config = choose.planned(spec, inputs, config, target)
         launches = []
-        for launch in spec.plan(inputs, config, target).launches:
+        for launch in plan.launches:
             job.progress(f"compiling {compile.kernel_name(launch)} for {target.arch}")
             built = compile.compile_or_explain(launch, target, spec, edited=request.source is not None)
             if request.stages is not None:

@@ -24,7 +24,7 @@ from triton.compiler.errors import CompilationError
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import create_function_from_signature
 
-from kernels.spec import Inputs, KernelSpec, Launch, Target
+from kernels.spec import KernelSpec, Launch, Target
 from playground.engine import chain, choose, edits, host, ptxas
 from playground.engine.errors import describe
 from playground.engine.job import Job
@@ -60,10 +60,10 @@ def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
     target = choose.target_named(request.target)
     chosen = choose.validate(request, gpu=True)
     with edits.edited(chosen.spec, chosen.bug, request.source) as spec:
-        inputs = meta_inputs(spec, chosen)
-        need_support(spec, chosen.dtype, target)
+        inputs = choose.meta_inputs(spec, chosen)
+        choose.need_support(spec, chosen.dtype, target)
         config, origin = choose.choose_config(spec, request, inputs, target, chosen.dims, chosen.dtype)
-        plan = spec.plan(inputs, config, target)
+        plan, config = choose.planned(spec, inputs, config, target)
         found = []
         for launch in plan.launches:
             job.progress(f"compiling {kernel_name(launch)} for {target.arch}")
@@ -72,27 +72,10 @@ def resources(request: ResourcesRequest, job: Job) -> ResourcesResult:
             )
         steps = chain.eager_chain(spec, inputs) if request.chain else ()
         return ResourcesResult(
-            choice=choose.as_choice(request, chosen, plan.config(config), origin), launches=tuple(found),
+            choice=choose.as_choice(request, chosen, config, origin), launches=tuple(found),
             source=source(target), eager_kernels=tuple(step.kernel for step in steps),
             eager_bytes=sum(step.bytes for step in steps),
         )  # fmt: skip
-
-
-def meta_inputs(spec: KernelSpec, chosen: choose.Chosen) -> Inputs:
-    """Inputs without values. An edge case whose change needs values keeps the shape alone."""
-    inputs = spec.inputs(chosen.dims, chosen.dtype, "meta")
-    if chosen.edge and chosen.edge.change:
-        try:
-            return chosen.edge.change(inputs)
-        except (RuntimeError, NotImplementedError):
-            return spec.inputs(chosen.dims, chosen.dtype, "meta")
-    return inputs
-
-
-def need_support(spec: KernelSpec, dtype: str, target: Target) -> None:
-    reason = spec.unsupported(dtype, target)
-    if reason:
-        raise EngineError(Failure(kind="unavailable", message=reason, argument="dtype"))
 
 
 def compile_or_explain(

@@ -25,8 +25,6 @@ from playground.engine.errors import describe
 from playground.engine.guards import Guarded, Overwritten, guarded
 from playground.engine.job import Cancelled, Job, NeedsInterpreter, is_fatal
 from playground.engine.messages import (
-    EngineError,
-    Failure,
     OutOfBounds,
     ProviderRun,
     Request,
@@ -64,11 +62,7 @@ class Case:
     def plan(self, guard: bool = True) -> Plan:
         """A plan on fresh inputs, whose outputs are poisoned. guard: with zones that show what is written outside."""
         inputs = self.fresh()
-        try:
-            plan = self.spec.plan(inputs, self.config, self.target)
-        except KeyError as missing:
-            raise InputError(f"config lacks {missing}; give {missing} a value", "config") from None
-        self.config = plan.config(self.config)  # a plan may narrow it to what its kernel takes
+        plan, self.config = choose.planned(self.spec, inputs, self.config, self.target)
         poison(plan, inputs)
         return guarded(plan, inputs) if guard else plan
 
@@ -78,9 +72,7 @@ def prepare(request: Request, job: Job) -> Iterator[Case]:
     """Everything before the first launch. Raises InputError or EngineError for what cannot run here."""
     chosen = choose.validate(request, gpu=job.device.type == "cuda")
     target = Target.of(job.device)
-    reason = chosen.spec.unsupported(chosen.dtype, target)
-    if reason:
-        raise EngineError(Failure(kind="unavailable", message=reason, argument="dtype"))
+    choose.need_support(chosen.spec, chosen.dtype, target)
     dtype, notes = data_dtype(chosen.dtype, job)
     choose.fit(chosen.spec, chosen.dims, dtype, target, host.available_bytes(job.device), job.interpreted)
     with edits.edited(chosen.spec, chosen.bug, request.source) as spec:

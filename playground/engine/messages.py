@@ -355,13 +355,16 @@ class Progress(Message):
     place: int = 0
 
 
+FailureKind = Literal["input", "unavailable", "crashed", "timeout", "cancelled", "failed"]
+
+
 class Failure(Message):
     """Why a request gave no result.
 
     kind: "input" (exit code 2), "unavailable" (3), or "crashed", "timeout", "cancelled", "failed" (4).
     """
 
-    kind: Literal["input", "unavailable", "crashed", "timeout", "cancelled", "failed"]
+    kind: FailureKind
     message: str
     argument: str = ""
 

@@ -7,6 +7,7 @@ Every config is compiled before the first is timed: compilers work side by side,
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -34,6 +35,7 @@ from playground.engine.sweep_messages import ConfigResult, SweepRequest, SweepRe
 
 STOPS = ("cancelled",)  # failures that end the sweep; any other ends its config alone
 ONE_PROGRAM = "a CPU has no warps or stages: configs that differ in nothing else are one program here, timed once"
+UNUSED = "configs that differ only in what this shape leaves unused are one program, timed once"
 POLL_SECONDS = 0.05  # how soon a stop is seen while every compiler is at work
 
 
@@ -52,6 +54,7 @@ class _State:
 
     choice: Choice
     configs: list[ConfigResult]
+    programs: list[str]  # of each config; timing one program again would crown its luckiest time
     target: str | None
     default: int | None
     began: float = field(default_factory=time.monotonic)
@@ -71,25 +74,64 @@ def sweep(
     """
     configs = listed(request, chosen, here)
     state = _started(request, chosen, configs, here)
-    _beside(door, request, state)
+    _beside(door, request, chosen, state)
     if request.target is not None:
         yield from _compile_all(door, request, state, cancel)
     if request.timed:
-        yield from _time_all(door, request, state, here, cancel)
+        yield from _time_all(door, request, state, cancel)
     yield _result(state, done=True)
 
 
 def listed(request: SweepRequest, chosen: Chosen, here: Target) -> list[ConfigChoice]:
-    """The configs to try: those given, else the spec's for the target, then those that only this host's has."""
-    if request.configs is not None:
-        if not request.configs:
-            raise InputError("configs is empty; give at least one", "configs")
-        return _unique(request.configs)
+    """The configs to try: those given, else the spec's for the target, then those that only this host's has.
+
+    The spec's are listed as they are launched. Raises InputError where all of those given are bad input.
+    """
+    if request.configs is not None and not request.configs:
+        raise InputError("configs is empty; give at least one", "configs")
     targets = [here] if request.timed else []
     if request.target is not None:
         targets.insert(0, choose.target_named(request.target))
-    inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
-    return _unique(as_choice(c) for target in targets for c in chosen.spec.configs(inputs, target))
+    if request.configs is not None:
+        given = _unique(request.configs)
+        _need_one(request, chosen, given, targets)
+        return given
+    inputs = choose.meta_inputs(chosen.spec, chosen)
+    found = [(as_choice(config), target) for target in targets for config in chosen.spec.configs(inputs, target)]
+    return _unique(launched(request, chosen, config, target) for config, target in found)
+
+
+def _need_one(request: SweepRequest, chosen: Chosen, given: list[ConfigChoice], targets: list[Target]) -> None:
+    """Raises InputError where no target takes any of the configs; one that is refused beside others is a row."""
+    refused = []
+    for config, target in itertools.product(given, targets):
+        found = _planned(request, chosen, config, target)
+        if not isinstance(found, InputError):
+            return
+        refused.append(found)
+    if refused:
+        raise refused[0]
+
+
+def launched(request: SweepRequest, chosen: Chosen, config: ConfigChoice, target: Target) -> ConfigChoice:
+    """The part of the config that the target's plan launches; all of it where the plan refuses it."""
+    found = _planned(request, chosen, config, target)
+    return config if isinstance(found, InputError) else found
+
+
+def _planned(request: SweepRequest, chosen: Chosen, config: ConfigChoice, target: Target) -> ConfigChoice | InputError:
+    """What is launched, or why nothing is; the config itself where a worker alone can tell."""
+    spec, ask = chosen.spec, request.model_copy(update={"config": config})
+    if request.source is not None or request.bug is not None or spec.unsupported(chosen.dtype, target):
+        return config
+    inputs = choose.meta_inputs(spec, chosen)
+    try:
+        taken, _ = choose.choose_config(spec, ask, inputs, target, chosen.dims, chosen.dtype)
+        return as_choice(choose.planned(spec, inputs, taken, target)[1])
+    except InputError as error:
+        return error
+    except Exception:  # noqa: BLE001 - a plan that breaks: its row says how
+        return config
 
 
 def _unique(configs: Iterable[ConfigChoice]) -> list[ConfigChoice]:
@@ -102,25 +144,28 @@ def as_choice(config: Config) -> ConfigChoice:
 
 
 def _started(request: SweepRequest, chosen: Chosen, configs: list[ConfigChoice], here: Target) -> _State:
-    inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
     target = here if request.timed else choose.target_named(request.target or "sm_90")
-    own = as_choice(chosen.spec.default_config(inputs, target))
+    own = as_choice(chosen.spec.default_config(choose.meta_inputs(chosen.spec, chosen), target))
+    own = launched(request, chosen, own, target)
+    programs = [launched(request, chosen, config, target) for config in configs]
     choice = choose.as_choice(request, chosen, Config(own.meta, own.num_warps, own.num_stages), "spec")
     return _State(
         choice=choice,
         configs=[ConfigResult(config=c, tried=False) for c in configs],
         target=request.target,
-        default=configs.index(own) if own in configs else None,
+        default=programs.index(own) if own in programs else None,
+        programs=[_program(program, here) for program in programs],
     )
 
 
-def _beside(door: Door, request: SweepRequest, state: _State) -> None:
+def _beside(door: Door, request: SweepRequest, chosen: Chosen, state: _State) -> None:
     """Recorded times of the nearest shape, config by config."""
     found = door.recorded_sweeps(request)
     if not found:
         return
     recorded = found[0]
-    times = [(r.config, r.us) for r in recorded.configs if r.ok]
+    target, shape = choose.target_named(recorded.target or "sm_90"), chosen._replace(dims=recorded.choice.dims)
+    times = [(launched(request, shape, r.config, target), r.us) for r in recorded.configs if r.ok]
     state.configs = [
         c.model_copy(update={"recorded_us": next((us for config, us in times if config == c.config), None)})
         for c in state.configs
@@ -164,26 +209,29 @@ def _next(waiting: Iterable[Future], over: threading.Event, cancel: threading.Ev
 
 
 def _time_all(
-    door: Door, request: SweepRequest, state: _State, here: Target, cancel: threading.Event | None
+    door: Door, request: SweepRequest, state: _State, cancel: threading.Event | None
 ) -> Iterator[Progress | SweepResult]:
-    """Judge and time every config here, one after another. Those that are one program on a CPU share its time."""
+    """Judge and time every config here, one after another. Those that are one program share its time."""
     timed: dict[str, dict] = {}
+    metas: dict[str, dict] = {}
+    notes: dict[str, None] = {}
     for i, known in enumerate(state.configs):
-        program = _program(known.config, here)
+        program = state.programs[i]
         if program in timed:
             state.configs[i] = known.model_copy(update={"tried": True, **timed[program]})
+            notes[ONE_PROGRAM if known.config.meta == metas[program] else UNUSED] = None
             continue
+        metas[program] = known.config.meta
         yield Progress(what=f"Trying {known.config.label}", done=i, total=len(state.configs), unit="configs")
         ask = BenchRequest(**_base(request), config=known.config, baselines=(), quick=True, alone=True)
         timed[program] = _times(_asked(door, ask, cancel), state)
         state.configs[i] = known.model_copy(update={"tried": True, **timed[program]})
         yield _result(state, done=False)
-    if len(timed) < len(state.configs):
-        state.note = "; ".join(filter(None, (ONE_PROGRAM, state.note)))
+    state.note = "; ".join(filter(None, (*notes, state.note)))
 
 
 def _program(config: ConfigChoice, here: Target) -> str:
-    """What tells a config's program from others. Timing one program again would crown its luckiest time."""
+    """What tells the program of a config, as launched, from others."""
     if here.kind == "cpu":
         return json.dumps(config.meta, sort_keys=True)
     return config.model_dump_json()
@@ -206,7 +254,7 @@ def _asked(door: Door, request: BenchRequest | ResourcesRequest, cancel: threadi
 
 def _resources(answer: ResourcesResult | Failure, target: str, state: _State) -> dict:
     if isinstance(answer, Failure):
-        return {"refusal": answer.message}
+        return {"refusal": answer.message, "failure_kind": answer.kind}
     state.compiled = answer.source
     if not answer.launches:
         return {}
@@ -221,15 +269,16 @@ def _resources(answer: ResourcesResult | Failure, target: str, state: _State) ->
 
 def _times(answer: BenchResult | Failure, state: _State) -> dict:
     if isinstance(answer, Failure):
-        return {"failure": answer.message}
+        return {"failure": answer.message, "failure_kind": answer.kind}
     state.source = answer.source
     state.note = answer.note or state.note
     own = answer.providers["triton"]
     if not own.ok:
-        return {"ok": False if own.ulps is not None else None, "failure": own.failure, "ulps": own.ulps}
+        ok = False if own.ulps is not None else None
+        return {"ok": ok, "failure": own.failure, "failure_kind": None, "ulps": own.ulps}
     return {
-        "ok": True, "us": own.us, "method": own.method, "cold_us": own.cold_us, "warm_us": own.warm_us,
-        "ulps": own.ulps, "first_seconds": own.first_seconds,
+        "ok": True, "failure_kind": None, "us": own.us, "method": own.method, "cold_us": own.cold_us,
+        "warm_us": own.warm_us, "ulps": own.ulps, "first_seconds": own.first_seconds,
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from playground.engine.messages import Choice, ConfigChoice, Message, Request, Source, Times
+from playground.engine.messages import Choice, ConfigChoice, FailureKind, Message, Request, Source, Times
 
 
 class SweepRequest(Request):
@@ -20,7 +20,8 @@ class SweepRequest(Request):
 
 
 class ConfigResult(Message):
-    """One config's outcome. failure: why it has no time (does not fit, does not compile, wrong answer).
+    """One config's outcome. failure: why it has no time (does not fit, does not compile, wrong answer); failure_kind:
+    the engine's kind of it, where the engine gave no answer (of `refusal`, where nothing is timed).
 
     ok: its verdict; None where it never ran. us: the figure to quote, by `method`; cold and warm as in a benchmark.
     registers a thread, spills and shared memory in bytes, occupancy from 0 to 1 with what limits it: from offline
@@ -37,6 +38,7 @@ class ConfigResult(Message):
     warm_us: Times | None = None
     ulps: float | None = None
     failure: str | None = None
+    failure_kind: FailureKind | None = None
     registers: int | None = None
     spills: int | None = None
     shared_bytes: int | None = None

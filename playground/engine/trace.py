@@ -85,14 +85,15 @@ def trace(request: TraceRequest, job: Job) -> TraceResult:
         how = (request.programs, request.seconds, job.progress)
         waits = False
         try:
-            traced = trace_plan(spec.plan(inputs, config, target), *how)
+            plan, config = choose.planned(spec, inputs, config, target)
+            traced = trace_plan(plan, *how)
             if traced.steered and request.programs is None:
                 how = (None, PATIENCE * request.seconds, job.progress)
                 traced = trace_plan(spec.plan(inputs, config, target), *how)
         except ProgramsWait:
-            waits, target = True, Target.named("cpu")
-            config, origin = spec.default_config(inputs, target), "spec"
-            traced = trace_plan(spec.plan(inputs, config, target), *how)
+            waits, target, origin = True, Target.named("cpu"), "spec"
+            plan, config = choose.planned(spec, inputs, spec.default_config(inputs, target), target)
+            traced = trace_plan(plan, *how)
         cost = spec.cost(inputs)
         steps = chain.eager_chain(spec, inputs)
     sites = [access for launch in traced.launches for access in launch.accesses]
@@ -170,7 +171,11 @@ def trace_plan(
     seconds: float = 2.0,
     progress: Callable[[str, int, int, str], None] = lambda what, done, total, unit: None,
 ) -> Traced:
-    """Run each launch of the plan in the interpreter under watch. programs, seconds: see TraceRequest."""
+    """Run each launch of the plan in the interpreter under watch. programs, seconds: see TraceRequest.
+
+    Raises InputError for a program that no launch has.
+    """
+    _need_programs(plan, programs or ())
     launches, misses, assembly, steers = [], [], False, False
     until = time.monotonic() + seconds
     for i, launch in enumerate(plan.launches):
@@ -184,6 +189,14 @@ def trace_plan(
         assembly = assembly or probe.assembly
     exact = all(t.programs_traced == t.programs_total for t in launches)
     return Traced(tuple(launches), tuple(misses), exact, assembly, steers and not exact)
+
+
+def _need_programs(plan: Plan, programs: Iterable[int]) -> None:
+    total = max((math.prod(launch.grid) for launch in plan.launches), default=0)
+    for program in programs:
+        if program >= total:
+            known = f"the programs are 0 to {total - 1}; choose from these" if total else "none is launched; give none"
+            raise InputError(f"there is no program {program}: {known}", "programs")
 
 
 def _steers(traced: TracedLaunch, launch: Launch, later: Iterable[Launch]) -> bool:

@@ -40,17 +40,27 @@ def test_a_sweep_is_read_fastest_first_with_its_failures():
 
 
 def test_exit_codes_of_a_sweep(monkeypatch, capsys):
-    """0 where a config has a time, 1 where answers are wrong alone, 4 where nothing worked."""
+    """0 where a config has a time, 1 where answers are wrong alone, 4 where nothing worked.
+
+    2 or 3 where all was bad input, or is not available here.
+    """
     ok = ConfigResult(config=FIRST, ok=True, us=TIMES, method="warm cache")
     wrong = ConfigResult(config=FIRST, ok=False, failure="wrong")
     hung = ConfigResult(config=FIRST, failure="took longer than 60 s")
     compiled = ConfigResult(config=FIRST, registers=12)
+    elsewhere = ConfigResult(config=FIRST, failure="for Hopper alone", failure_kind="unavailable", registers=12)
+    refused = ConfigResult(config=FIRST, refusal="config lacks 'BLOCK_N'", failure_kind="input")
     cases = [
         ((), swept(ok, wrong, best=0), 0),
         ((), swept(wrong), 1),
         ((), swept(hung), 4),
+        ((), swept(elsewhere, elsewhere), 3),
+        ((), swept(elsewhere, hung), 4),
+        ((), swept(elsewhere, wrong), 1),
+        ((), swept(refused), 2),
         (("--target", "sm_90"), swept(compiled), 0),
         (("--target", "sm_90"), swept(hung), 4),
+        (("--target", "sm_90"), swept(refused), 2),
     ]
     for words, result, code in cases:
         monkeypatch.setattr(Engine, "sweep", lambda self, request, cancel, result=result: iter([result]))
@@ -66,3 +76,10 @@ def test_compiled_code_ends_with_its_figures_as_a_comment():
     )  # fmt: skip
     assert show.text(answer).splitlines()[-1] == "; k for gfx942: 9 registers, 0 bytes spilled, 0 bytes shared"
     assert show_code and verbs.VERBS["compile"]
+
+
+def test_a_config_that_lacks_a_name_is_bad_input():
+    for words in (("compile", "softmax"), ("sweep", "softmax", "--target", "sm_90")):
+        done = playground(*words, "--config", "num_warps=4")
+        said = "config lacks 'BLOCK_N'; give 'BLOCK_N' a value\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", said), words

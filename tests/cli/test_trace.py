@@ -61,3 +61,22 @@ def test_a_real_trace():
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert (said["bytes_loaded"], said["bytes_stored"], said["exact"]) == (9000, 6000, True)
     assert said["unique_bytes"] == said["compulsory_bytes"] == 12600
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--programs", "3"), "there is no program 3: the programs are 0 to 2; choose from these"),
+        (("--config", "num_warps=4"), "config lacks 'BLOCK_N'; give 'BLOCK_N' a value"),
+    ],
+)
+def test_what_the_plan_has_not_is_bad_input(words, message):
+    done = playground(*WORDS[:2], "--dims", "rows=3,n=300", "--config", "BLOCK_M=1,BLOCK_N=512", *words, "--json")
+    assert (done.returncode, strict(done.stdout)["error"]["message"]) == (2, message)
+
+
+def test_the_config_shown_is_the_one_launched():
+    done = playground("trace", "softmax", "--dims", "rows=2,n=9000", "--config", "BLOCK_M=1,BLOCK_N=4096", "--json")
+    said = strict(done.stdout)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert said["choice"]["config"]["meta"] == {"BLOCK_N": 4096}

@@ -16,6 +16,7 @@ from playground.engine.job import Job
 from playground.engine.messages import (
     BenchRequest,
     BenchResult,
+    ConfigChoice,
     EngineError,
     ProviderBench,
     Roofs,
@@ -273,3 +274,8 @@ def test_files_that_a_container_has_read_take_no_room(monkeypatch):
     files = {f"{host.GROUP}/{name}": text.splitlines() for name, text in group.items()}
     monkeypatch.setattr(host, "_lines", lambda path: files.get(path, ["MemAvailable: 4000000 kB"]))
     assert host.available_bytes(CPU) == 0.9 * 610_000_000
+
+
+def test_a_config_that_lacks_a_name_is_bad_input_and_no_row():
+    with pytest.raises(kernels.InputError, match="config lacks 'BLOCK'"):
+        run(config=ConfigChoice(num_warps=4))

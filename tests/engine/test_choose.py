@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernels
-from kernels.spec import Target
+from kernels.spec import Config, Target
 from playground.engine import choose
-from playground.engine.messages import ConfigChoice, RunRequest
+from playground.engine.messages import ConfigChoice, EngineError, RunRequest
 
 CPU, H200 = Target.named("cpu"), Target.named("sm_90")
 SPECS = tuple(kernels.all_kernels().values())
@@ -175,3 +177,45 @@ def test_the_quick_bound_is_never_below_the_real_need(spec, preset):
 
 def test_nearest_gives_up_where_even_the_lowest_has_no_room():
     assert choose.nearest_fitting(kernels.get("vector_add"), {"n": 64}, lambda dims: False) is None
+
+
+def planned(kernel, meta, target=H200, **dims):
+    spec = kernels.get(kernel)
+    inputs = spec.inputs({**spec.default, **dims}, spec.dtypes[0], "meta")
+    return choose.planned(spec, inputs, Config(meta), target)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
+def test_a_config_without_a_name_that_the_plan_or_the_kernel_needs_is_bad_input(spec):
+    """Not one of the spec's own lacks a name; without any it lacks the first."""
+    inputs = spec.inputs(spec.default, spec.dtypes[0], "meta")
+    for target in (CPU, H200):
+        if spec.unsupported(spec.dtypes[0], target):
+            continue
+        for config in spec.configs(inputs, target):
+            plan, used = choose.planned(spec, inputs, config, target)
+            assert used.meta.items() <= config.meta.items() and used == plan.config(config)
+    with pytest.raises(kernels.InputError, match=r"^config lacks '(\w+)'; give '\1' a value$") as raised:
+        choose.planned(spec, inputs, Config(), H200)
+    assert raised.value.argument == "config"
+
+
+def test_what_only_the_kernel_needs_is_missed_before_it_is_launched():
+    with pytest.raises(kernels.InputError, match="config lacks 'GROUP_M'"):
+        planned("matmul", {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32})
+
+
+def test_a_plans_own_mistake_is_not_blamed_on_the_config(monkeypatch):
+    spec = kernels.get("vector_add")
+    broken = replace(spec, plan=lambda inputs, config, target: {}["z"])
+    with pytest.raises(KeyError, match="z"):
+        choose.planned(broken, spec.inputs({"n": 8}, "float32", "meta"), Config({"BLOCK": 64}), CPU)
+
+
+def test_the_dtype_is_named_only_where_another_would_do():
+    for kernel, dtype, target, argument in (
+        ("gluon_attention", "bfloat16", CPU, ""), ("matmul", "tf32", Target.named("sm_75"), "dtype"),
+    ):  # fmt: skip
+        with pytest.raises(EngineError) as raised:
+            choose.need_support(kernels.get(kernel), dtype, target)
+        assert (raised.value.failure.kind, raised.value.failure.argument) == ("unavailable", argument)

@@ -7,8 +7,9 @@ import kernels
 from kernels.spec import InputError
 from playground.engine.code import code
 from playground.engine.code_messages import CodeRequest
+from playground.engine.compile import resources
 from playground.engine.job import Job
-from playground.engine.messages import ConfigChoice, EngineError
+from playground.engine.messages import ConfigChoice, EngineError, ResourcesRequest
 
 JOB = Job(torch.device("cpu"))
 
@@ -76,3 +77,27 @@ def test_a_stage_that_gluon_lacks_is_said_in_its_place_and_refused_by_name():
     with pytest.raises(EngineError, match="has no ttir: it is written in Gluon") as raised:
         of("gluon_attention", stages=("ttir",))
     assert raised.value.failure.kind == "unavailable"
+
+
+@pytest.mark.parametrize(
+    "kernel, dims, given, launched",
+    [
+        ("softmax", {"rows": 2, "n": 9000}, {"BLOCK_M": 1, "BLOCK_N": 4096}, {"BLOCK_N": 4096}),
+        (
+            "matmul", {"m": 200, "n": 300, "k": 251},
+            {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "FLATTEN": 0},
+            {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8},
+        ),
+    ],
+)  # fmt: skip
+def test_the_config_shown_is_the_one_launched(kernel, dims, given, launched):
+    asked = {"kernel": kernel, "dims": dims, "config": ConfigChoice(meta=given), "target": "sm_90"}
+    assert code(CodeRequest(**asked, stages=("ptx",)), JOB).choice.config.meta == launched
+    assert resources(ResourcesRequest(**asked), JOB).choice.config.meta == launched
+
+
+def test_a_config_that_lacks_a_name_is_bad_input():
+    asked = {"kernel": "softmax", "config": ConfigChoice(), "target": "sm_90"}
+    for handler, request in ((code, CodeRequest(**asked)), (resources, ResourcesRequest(**asked))):
+        with pytest.raises(InputError, match="config lacks 'BLOCK_N'; give 'BLOCK_N' a value"):
+            handler(request, JOB)

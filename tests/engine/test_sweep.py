@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kernels.spec import InputError, Target
+from kernels.spec import Config, InputError, Target
 from playground.engine import choose, sweep
 from playground.engine.messages import (
     BenchRequest,
@@ -232,3 +232,61 @@ def test_no_configs_and_no_target_are_refused_in_one_line():
     request = SweepRequest(kernel="vector_add", target="sm_1")
     with pytest.raises(InputError, match="no target is named 'sm_1'; choose from sm_75"):
         sweep.listed(request, choose.validate(request), Target.named("cpu"))
+
+
+def asked(kernel, *metas, **fields):
+    configs = tuple(ConfigChoice(meta=meta) for meta in metas) or None
+    request = SweepRequest(kernel=kernel, configs=configs, **fields)
+    return request, choose.validate(request)
+
+
+TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8}
+
+
+@pytest.mark.parametrize("kernel, dims", [("matmul", {"m": 200, "n": 300, "k": 251}), ("attention", {"head_dim": 65})])
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+def test_a_program_that_several_configs_lead_to_is_listed_once_as_it_is_launched(kernel, dims, arch):
+    """Nothing here lies as descriptors need it: FLATTEN and TMA say nothing."""
+    request, chosen = asked(kernel, dims=dims, target=arch)
+    here = Target.named(arch)
+    inputs = chosen.spec.inputs(chosen.dims, chosen.dtype, "meta")
+    found = sweep.listed(request, chosen, here)
+    plans = [chosen.spec.plan(inputs, Config(c.meta, c.num_warps, c.num_stages), here) for c in found]
+    assert [sweep.as_choice(plan.launches[-1].config) for plan in plans] == found
+    assert len({c.model_dump_json() for c in found}) == len(found) < len(list(chosen.spec.configs(inputs, here)))
+    *_, last = sweep.sweep(Door({1: 3.0, 2: 3.0, 4: 3.0, 8: 3.0}), request, chosen, here)
+    assert last.default == 0 and last.choice.config == found[0]
+
+
+def test_given_configs_that_are_one_program_keep_their_rows_and_share_a_time():
+    metas = TILES, {**TILES, "FLATTEN": 0}, {**TILES, "FLATTEN": 1}, {**TILES, "BLOCK_K": 64}
+    request, chosen = asked("matmul", *metas, dims={"m": 200, "n": 300, "k": 251})
+    door = Door({4: 3.0})
+    *_, last = sweep.sweep(door, request, chosen, Target.named("sm_90"))
+    timed = [ask.config.meta for ask in door.asked if isinstance(ask, BenchRequest)]
+    assert timed == [metas[0], metas[3]] and last.note == sweep.UNUSED
+    assert [c.config.meta for c in last.configs] == list(metas) and all(c.us for c in last.configs)
+
+
+def test_recorded_times_stand_beside_the_program_that_was_recorded():
+    times = Times(p20=1.0, p50=2.0, p80=3.0)
+    request, chosen = asked("matmul", TILES, dims={"m": 200, "n": 300, "k": 251})
+    *_, before = sweep.sweep(Door({4: 4.0}), request, chosen, Target.named("sm_90"))
+    older = ConfigResult(config=ConfigChoice(meta={**TILES, "FLATTEN": 1}), ok=True, us=times)
+    door = Door({4: 9.0}, (before.model_copy(update={"configs": (older,)}),))
+    *_, last = sweep.sweep(door, request, chosen, Target.named("sm_90"))
+    assert [c.recorded_us for c in last.configs] == [times]
+
+
+def test_a_config_that_lacks_a_name_is_a_row_among_others_and_bad_input_alone():
+    whole = {"BLOCK_M": 1, "BLOCK_N": 1024}
+    request, chosen = asked("softmax", {}, whole)
+    assert [c.meta for c in sweep.listed(request, chosen, Target.named("cpu"))] == [{}, whole]
+    request, chosen = asked("softmax", {}, {"BLOCK_M": 1})
+    with pytest.raises(InputError, match="config lacks 'BLOCK_N'; give 'BLOCK_N' a value"):
+        sweep.listed(request, chosen, Target.named("cpu"))
+
+
+def test_a_row_keeps_the_kind_of_its_failure():
+    last = results(Door({1: HUNG, 2: 3.0, 4: WRONG}), 1, 2, 4)[-1]
+    assert [c.failure_kind for c in last.configs] == ["timeout", None, None]
