@@ -186,6 +186,11 @@ def test_a_planted_bug_gets_no_time():
     assert result.providers["eager"].us is not None
 
 
+def test_a_bug_that_reaches_outside_its_tensors_is_a_line_and_not_the_end_of_the_process():
+    own = run("prefill_attention", bug="Blocks miscounted", dims={}, alone=True).providers["triton"]
+    assert not own.ok and "outside q_ptr" in own.failure and own.us is None
+
+
 def test_case_25_an_answer_that_goes_wrong_while_it_is_timed_gets_no_time(monkeypatch):
     """As in llm.c#852: right at first, wrong after the benchmark."""
     plans = []
