@@ -22,8 +22,11 @@ LINKS = {  # and what is seen last
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("link", LINKS)
+# A phone lays every kernel's bench out alike; its tabs differ.
+CASES = [(link, size) for link in LINKS for size in SIZES if size == "desk" or link == "" or "&tab" in link]
+
+
+@pytest.mark.parametrize(("link", "size"), CASES)
 def test_nothing_that_is_seen_jumps_while_the_page_loads(page, base, link, size):
     page.set_viewport_size(SIZES[size])
     page.add_init_script(SHIFTS)
