@@ -30,7 +30,8 @@ Kind = Literal["load", "store"]
 KEPT_PASSES = 4  # of a line in a loop, for each program whose accesses are kept
 MOST_TURNS = 2000  # at one atomic in one program
 SAMPLES = 48  # lanes of an access whose values are kept
-ASSEMBLY = {"ex2.approx": np.exp2, "lg2.approx": np.log2, "mov.": np.copy}  # instructions whose values are known
+# Instructions of PTX whose values are known, where one stands alone.
+ASSEMBLY = {"ex2.approx.ftz.f32": np.exp2, "lg2.approx.ftz.f32": np.log2, "mov.b32": np.copy}
 SECTOR = 32  # bytes: the smallest piece that a GPU moves between L2 and DRAM or L1
 
 
@@ -248,7 +249,7 @@ def watching(probe: Probe) -> Iterator[None]:
 
     def assembled(asm, constraints, values, types, *rest):
         # The interpreter has no inline assembly. What is not known passes its first operand on, and the trace says so.
-        known = next((f for name, f in ASSEMBLY.items() if asm.startswith(name)), None)
+        known = ASSEMBLY.get(asm.split()[0]) if asm.count(";") == 1 else None
         probe.assembly |= known is None
         with np.errstate(all="ignore"):
             data = known(values[0].data) if known else values[0].data

@@ -34,8 +34,7 @@ from playground.engine.messages import (
 from playground.engine.sweep_messages import ConfigResult, SweepRequest, SweepResult
 
 STOPS = ("cancelled",)  # failures that end the sweep; any other ends its config alone
-ONE_PROGRAM = "a CPU has no warps or stages: configs that differ in nothing else are one program here, timed once"
-UNUSED = "configs that differ only in what this shape leaves unused are one program, timed once"
+ONE_PROGRAM = "configs that differ in nothing that is used are one program, timed once: a CPU has no warps or stages"
 POLL_SECONDS = 0.05  # how soon a stop is seen while every compiler is at work
 
 
@@ -213,21 +212,18 @@ def _time_all(
 ) -> Iterator[Progress | SweepResult]:
     """Judge and time every config here, one after another. Those that are one program share its time."""
     timed: dict[str, dict] = {}
-    metas: dict[str, dict] = {}
-    notes: dict[str, None] = {}
     for i, known in enumerate(state.configs):
         program = state.programs[i]
         if program in timed:
             state.configs[i] = known.model_copy(update={"tried": True, **timed[program]})
-            notes[ONE_PROGRAM if known.config.meta == metas[program] else UNUSED] = None
             continue
-        metas[program] = known.config.meta
         yield Progress(what=f"Trying {known.config.label}", done=i, total=len(state.configs), unit="configs")
         ask = BenchRequest(**_base(request), config=known.config, baselines=(), quick=True, alone=True)
         timed[program] = _times(_asked(door, ask, cancel), state)
         state.configs[i] = known.model_copy(update={"tried": True, **timed[program]})
         yield _result(state, done=False)
-    state.note = "; ".join(filter(None, (*notes, state.note)))
+    if len(timed) < len(state.configs):
+        state.note = "; ".join(filter(None, (ONE_PROGRAM, state.note)))
 
 
 def _program(config: ConfigChoice, here: Target) -> str:

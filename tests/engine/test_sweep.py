@@ -264,7 +264,7 @@ def test_given_configs_that_are_one_program_keep_their_rows_and_share_a_time():
     door = Door({4: 3.0})
     *_, last = sweep.sweep(door, request, chosen, Target.named("sm_90"))
     timed = [ask.config.meta for ask in door.asked if isinstance(ask, BenchRequest)]
-    assert timed == [metas[0], metas[3]] and last.note == sweep.UNUSED
+    assert timed == [metas[0], metas[3]] and last.note == sweep.ONE_PROGRAM
     assert [c.config.meta for c in last.configs] == list(metas) and all(c.us for c in last.configs)
 
 

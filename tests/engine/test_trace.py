@@ -105,6 +105,7 @@ def test_a_program_that_waits_for_another_ends_the_trace(traces):
 
 def test_ptx_that_is_known_gives_its_values_and_the_sampler_its_tokens(traces):
     assert traces["sampler"] == {"exact": True, "unknown": False, "right": True}
+    assert traces["unknown"] == [False, True, True]  # what is not known, alone or beside another, is said
 
 
 def test_a_sample_that_leaves_out_what_steers_a_later_launch_says_so(traces):

@@ -85,6 +85,19 @@ def waiting():
     return "ended"
 
 
+@triton.jit
+def negate(out_ptr, asm: tl.constexpr):
+    x = tl.arange(0, 4).to(tl.float32)
+    x = tl.inline_asm_elementwise(asm, "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(out_ptr + tl.arange(0, 4), x)
+
+
+def unknown(asm):
+    out = torch.zeros(4)
+    launch = Launch(negate, (1,), {"out_ptr": out, "asm": asm}, Config())
+    return trace_plan(Plan((launch,), {"out": out})).assembly
+
+
 def sampler():
     """For a GPU its kernels take 2^x and log2 x by PTX; a token's share and its noise are made of them."""
     traced, plan = of_kernel("sample", {"rows": 3, "vocab": 3000, "top_k": 50}, "float32", seconds=60)
@@ -126,6 +139,8 @@ def main():
     results["steered"] = [steered({}), steered({"programs": (), "seconds": 1e-9})]
     results["waiting"] = waiting()
     results["sampler"] = sampler()
+    copies = "mov.b32 $0, $1;"
+    results["unknown"] = [unknown(asm) for asm in (copies, "neg.f32 $0, $1;", f"{copies} neg.f32 $0, $0;")]
     results["empty"] = as_json(of_kernel("vector_add", {"n": 0}, "float32")[0])
     print(json.dumps(results))
 
