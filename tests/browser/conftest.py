@@ -28,11 +28,24 @@ PARTING = (
     "console: Unexpected error Connection errored out",
 )
 
+SAYS = ".verdict, .working, .toast-wrap"  # where the page says what it does, what came out and what failed
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """A failed test says where its page was, and what the page said: a wait that ran out says only what it missed."""
+    report = yield
+    page = item.funcargs.get("page")
+    if report.when == "call" and report.failed and page and not page.is_closed():
+        said = page.locator(SAYS).filter(visible=True).all_inner_texts()
+        report.sections.append(("the page", "\n".join([page.url, *said])))
+    return report
 
 
 @pytest.fixture(scope="session")
