@@ -85,6 +85,14 @@ def test_a_kernel_is_compared_before_and_after_an_edit(page, base):
     added = page.locator("#compared .diff .plus")
     added.first.wait_for()
     assert "tl.float32) * y" in added.first.text_content()
+    # The edit is there as long as its kernel is, for another target too.
+    page.locator("#code-form input").click()
+    page.locator("[role=option]", has_text="sm_89").first.click()
+    expect(page.locator("#code-answer")).to_contain_text("for sm_89")
+    expect(added).to_have_count(0)
+    assert "* y.to(tl.float32)" in editor.input_value()
+    page.click("#compare")
+    added.first.wait_for()
     # Another stage is drawn at once, and what does not compile names its line.
     page.click("#compare-stage input")
     page.locator("[role=option]", has_text="PTX").click()

@@ -5,6 +5,7 @@ import io
 import json
 import re
 
+import gradio as gr
 import pytest
 
 from kernels import InputError, get
@@ -13,10 +14,13 @@ from playground.engine.code_messages import CodeRequest, CodeResult, CodeRow, La
 from playground.engine.inductor_messages import InductorKernel, InductorResult
 from playground.engine.messages import Choice, ConfigChoice, Request, Resources, Source, Times
 from playground.engine.sweep_messages import ConfigResult, SweepResult
+from playground.settings import Settings
+from playground.ui.context import Context
 from playground.ui.tabs.autotune import charts, export, method, tab, view
 from playground.ui.tabs.code import compare, inductor
 from playground.ui.tabs.code import view as code_view
 from playground.ui.tabs.code.compare import EDITED, SAME
+from tests.ui.fake_engine import FakeEngine
 
 HERE = Source(kind="measured", device="Test CPU", date="2026-11-29")
 CONFIGS = [ConfigChoice(meta={"BLOCK": block}, num_warps=4) for block in (512, 1024, 2048, 4096)]
@@ -212,6 +216,23 @@ def test_the_other_side_is_what_was_changed_and_nothing_else():
     assert (edit.target, edit.config.num_warps) == ("sm_80", 2) and edit.source != own
     bug = get("vector_add").bugs[0].name
     assert compare._changed(asked, SAME, SAME, SAME, bug, "").bug == bug
+
+
+def test_what_is_to_be_compared_stays_chosen_until_another_kernel_is_compiled():
+    where = Context(FakeEngine(), Settings())
+    values = ("vector_add", 4096, "float32", "auto", "none", [], 0)
+    of, config, *others = compare.offered(where, "sm_90", "", SAME, values)
+    assert of == "vector_add" and config["value"] == SAME and all(gr.skip() != update for update in others)
+    listed = [value for _, value in config["choices"]]
+    assert listed[0] == SAME and len(listed) > 3
+    of, config, *others = compare.offered(where, "sm_80", "vector_add", listed[2], values)
+    assert (of, config["value"]) == ("vector_add", listed[2]) and others == [gr.skip()] * 3
+    assert compare.offered(where, "sm_90", "vector_add", "BLOCK=3", values)[1]["value"] == SAME
+    another = compare.offered(where, "sm_90", "vector_add", listed[2], ("softmax", 7, 77, *values[2:]))
+    assert another[1]["value"] == another[3]["value"] == SAME and another[4]["value"] == ""
+    # What cannot be compiled is said by the compilation, and changes no choice.
+    refused = ("vector_add", -1, *values[2:])
+    assert compare.offered(where, "sm_90", "vector_add", SAME, refused) == [gr.skip()] * 5
 
 
 # Inductor

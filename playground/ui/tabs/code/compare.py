@@ -12,7 +12,8 @@ from typing import Any
 
 import gradio as gr
 
-from kernels import InputError, KernelSpec, get
+from kernels import InputError, get
+from kernels.targets import TARGETS
 from playground.engine import edits
 from playground.engine.code_messages import STAGES, CodeRequest, CodeResult
 from playground.engine.messages import EngineError, Progress
@@ -30,18 +31,13 @@ PYTHON = "PYTHON"  # a stage here alone: the kernel's source itself
 
 @dataclass(frozen=True)
 class Sheet:
-    """What a compilation of the tab fills, besides its own: see `offered`."""
+    """`drawn` is what a compilation of the tab fills. `choices` are a visitor's own, of the kernel named first in them.
 
-    column: gr.Column
-    dtype: gr.Dropdown
-    config: gr.Dropdown
-    kernel: gr.Dropdown
-    editor: gr.Textbox
-    compared: gr.HTML
+    No compilation sets a choice: Gradio sends its last drawing twice, and a choice made in between would be set back.
+    """
 
-    @property
-    def outputs(self) -> list[Any]:
-        return [self.column, self.dtype, self.config, self.kernel, self.editor, self.compared]
+    drawn: list[Any]
+    choices: list[Any]
 
 
 def build(context: Context, bench: Bench, target: gr.Dropdown, targets: list[tuple[str, str]]) -> Sheet:
@@ -75,25 +71,42 @@ def build(context: Context, bench: Bench, target: gr.Dropdown, targets: list[tup
     go.click(compare, choices, [compared, shown], **LONG)
     stage.input(again, [shown, *choices], [compared, shown], **LONG)
     kernel.input(_edit, [kernel, editor, bench.kernel], [editor, stage], **FAST)
-    return Sheet(column, dtype, config, kernel, editor, compared)
+    return Sheet([column, compared, shown], [gr.State(""), config, dtype, kernel, editor])
 
 
-def offered(spec: KernelSpec, configs: list[tuple[str, str]]) -> list[Any]:
-    """Updates of `Sheet.outputs` for a kernel that has been compiled."""
+def offered(context: Context, arch: str, of: str, chosen: str, values: tuple[Any, ...]) -> list[Any]:
+    """Updates of `Sheet.choices` before a compilation; `of` and `chosen` are the first two of them as they are.
+
+    A choice stays as long as it can: an edit and its like until another kernel is compiled.
+    """
+    try:
+        asked = form.read(context, *values)
+    except InputError:  # which the compilation says
+        return [gr.skip()] * 5
+    spec = get(asked.kernel)
+    configs = [(SAME, SAME), *form.configs(spec, asked, TARGETS[arch])[1:]]
+    kept = chosen if of == spec.name and chosen in dict(configs).values() else SAME
+    config = gr.update(choices=configs, value=kept)
+    if of == spec.name:
+        return [of, config, gr.skip(), gr.skip(), gr.skip()]
     bugs = [(f"bug: {bug.name}", bug.name) for bug in spec.bugs]
     return [
-        gr.update(visible=True),
+        spec.name,
+        config,
         gr.update(choices=[SAME, *spec.dtypes], value=SAME),
-        gr.update(choices=[(SAME, SAME), *configs[1:]], value=SAME),
         gr.update(choices=[(SAME, SAME), (EDITED, EDITED), *bugs], value=SAME),
         gr.update(value="", visible=False),
-        "",
     ]
 
 
-def hidden() -> list[Any]:
-    """Updates of `Sheet.outputs` where nothing was compiled."""
-    return [gr.update(visible=False), *[gr.update()] * 5]
+def begun() -> list[Any]:
+    """Updates of `Sheet.drawn` as a compilation begins: an older comparison goes."""
+    return [gr.skip(), "", False]
+
+
+def drawn(there: bool) -> list[Any]:
+    """Updates of `Sheet.drawn` where there is code to compare, or none."""
+    return [gr.update(visible=there), gr.skip(), gr.skip()]
 
 
 def _edit(choice: str, text: str, kernel: str) -> list[Any]:

@@ -12,7 +12,7 @@ from kernels import InputError, get
 from kernels.targets import TARGETS
 from playground.engine.code_messages import CodeRequest, CodeResult
 from playground.engine.inductor_messages import InductorRequest
-from playground.engine.messages import EngineError, Failure, Progress, Request
+from playground.engine.messages import EngineError, Failure, Progress
 from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.answer import ask
@@ -59,7 +59,10 @@ def build(context: Context, bench: Bench) -> Loaded:
             block = gr.Button("For a decoder block", size="sm", elem_id="inductor-block")
         wrote = live.html('<p class="quiet">Inductor\'s own Triton for the same operation, beside ours.</p>')
 
-    outputs = [banner, head, view, looks, looks_head, found, *comparing.outputs]
+    outputs = [banner, head, view, looks, looks_head, found, *comparing.drawn]
+
+    def offer(arch: str, of: str, config: str, *values: Any) -> list[Any]:
+        return compare.offered(context, arch, of, config, values)
 
     def compile_(session: gr.Request, arch: str, *values: Any) -> Iterator[list[Any]]:
         yield from _compile(context, session.session_hash or "", arch, values)
@@ -77,8 +80,14 @@ def build(context: Context, bench: Bench) -> Loaded:
         context.jobs.stop(f"code {session.session_hash or ''}")
 
     stop.click(stopped, None, None, **form.FAST)
-    go.click(compile_, [target, *bench.inputs], outputs, **AGAIN)
-    target.input(compile_, [target, *bench.inputs], outputs, js=follows(target, "target"), **AGAIN)
+    known = [target, *comparing.choices[:2], *bench.inputs]
+    for asked in (
+        go.click(offer, known, comparing.choices, trigger_mode="multiple", **form.FAST),
+        target.input(
+            offer, known, comparing.choices, js=follows(target, "target"), trigger_mode="multiple", **form.FAST
+        ),
+    ):
+        asked.then(compile_, [target, *bench.inputs], outputs, **AGAIN)
     return chosen(target, "target")
 
 
@@ -90,16 +99,16 @@ def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...])
 
 def _compiled(context: Context, cancel: threading.Event, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """The old code stays until the new is there; a refusal takes it away."""
-    keep = [gr.update()] * 11
+    keep = [gr.skip()] * 5
     try:
         asked = ask(CodeRequest, form.read(context, *values), target=arch)
-        yield [panels.busy(Progress(what=f"Compiling {asked.kernel} for {arch}")), *keep]
+        yield [panels.busy(Progress(what=f"Compiling {asked.kernel} for {arch}")), *keep, *compare.begun()]
         result = _ask(context, asked, cancel)
-        yield _drawn(context, result)
+        yield _drawn(result)
     except (InputError, EngineError) as error:
         hidden = gr.update(visible=False)
         said = panels.failed(str(error), nothing_ran=isinstance(error, InputError))
-        yield [said, gr.update(), None, hidden, "", "", *compare.hidden()]
+        yield [said, gr.update(), None, hidden, "", "", *compare.drawn(False)]
 
 
 def _ask(context: Context, request: CodeRequest, cancel: threading.Event) -> CodeResult:
@@ -109,12 +118,8 @@ def _ask(context: Context, request: CodeRequest, cancel: threading.Event) -> Cod
     return result
 
 
-def _drawn(context: Context, result: CodeResult) -> list[Any]:
-    spec = get(result.choice.kernel)
+def _drawn(result: CodeResult) -> list[Any]:
     shown = f"{result.target}, {result.choice.dtype}, {result.choice.config.label}, {words.shape(result.choice.dims)}"
-    target = TARGETS[result.target]
-    request = Request(kernel=spec.name, dims=result.choice.dims, dtype=result.choice.dtype)
-    listed = form.configs(spec, request, target)
     return [
         code_view.banner(result),
         panels.section("What the compiler made of it", result.source, shown),
@@ -122,7 +127,7 @@ def _drawn(context: Context, result: CodeResult) -> list[Any]:
         gr.update(visible=bool(result.launches)),
         panels.section(code_view.found(result), result.source, "found in the code; each leads to its lines"),
         code_view.findings(result) + method.how(result),
-        *(compare.offered(spec, listed) if result.launches else compare.hidden()),
+        *compare.drawn(bool(result.launches)),
     ]
 
 
