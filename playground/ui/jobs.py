@@ -80,11 +80,16 @@ class Jobs:
     def newest(self, session: str, event: threading.Event, drawings: Iterator[list[Any]]) -> Iterator[list[Any]]:
         """What a job draws, and the job's end. Nothing is drawn over a newer job of the visit.
 
-        Gradio sends what came last once more at the end, so a job whose place is taken ends with a drawing of nothing.
+        Gradio sends what came last once more when a job ends. Every job ends with a drawing of nothing, so that what
+        a visitor has chosen since is not set back, and a large answer does not travel twice.
         """
+        nothing: list[Any] = []
         try:
             for drawn in drawings:
-                yield drawn if self.owns(session, event) else [gr.skip()] * len(drawn)
+                nothing = [gr.skip()] * len(drawn)
+                yield drawn if self.owns(session, event) else nothing
+            if nothing:
+                yield nothing
         finally:
             self.end(session, event)
 

@@ -27,7 +27,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from kernels import all_kernels
 from playground.settings import Settings, is_loopback
-from playground.ui import document, frontend, live, page, theme
+from playground.ui import document, frontend, live, page, theme, updates
 from playground.ui.answer import Engine
 from playground.ui.api import openai
 from playground.ui.assets import FOLDER, Assets
@@ -144,6 +144,7 @@ def _stop(signum: int, frame: Any) -> None:
 
 def serve(engine: Engine, settings: Settings) -> gr.Blocks:
     """Start the server and return at once."""
+    updates.install()
     own = Assets(settings.root_path)
     context = Context(engine, settings, own.url("plotly.min.js"))
     demo = page.build(context)

@@ -38,6 +38,19 @@ def test_what_was_announced_gives_way_to_a_start_and_goes_with_its_visit():
     assert jobs.claim("chat you", other) is not None
 
 
+def test_a_job_ends_with_a_drawing_of_nothing_which_is_what_gradio_sends_again():
+    jobs = Jobs()
+    mine = jobs.start("me")
+    nothing = [gr.skip(), gr.skip()]
+    assert list(jobs.newest("me", mine, iter([["code", "chosen"]]))) == [["code", "chosen"], nothing]
+    assert not jobs.running("me")
+    late = jobs.newest("me", jobs.start("me"), iter([["old", "old"], ["older", "older"]]))
+    next(late)
+    jobs.start("me")
+    assert list(late) == [nothing, nothing] and jobs.running("me")
+    assert list(jobs.newest("me", mine, iter([]))) == []
+
+
 @pytest.fixture
 def said(monkeypatch):
     """The questions that were answered, each by two drawings."""
@@ -60,7 +73,7 @@ def test_an_answer_that_begins_late_does_not_stop_the_newer_one(said):
     next(newer)
     for late in (old, new):  # a question overtaken, and a second click on Send
         assert list(tab._stream(context, "me", late, {}, talk.Wishes())) == []
-    assert len(list(newer)) == 1 and said == ["new"] and not jobs.running("me")
+    assert len(list(newer)) == 2 and said == ["new"] and not jobs.running("me")
 
 
 def test_an_answer_draws_nothing_over_a_newer_question(said):
@@ -70,4 +83,4 @@ def test_an_answer_draws_nothing_over_a_newer_question(said):
     older = tab._stream(context, "me", asked, {}, talk.Wishes())
     drawn = next(older)
     jobs.announce("me")
-    assert list(older) == [[gr.skip()] * len(drawn)]  # Gradio sends what came last once more at the end
+    assert list(older) == [[gr.skip()] * len(drawn)] * 2
