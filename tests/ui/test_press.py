@@ -10,6 +10,7 @@ from playground.ui.context import Context
 from playground.ui.tabs.autotune import moves
 from playground.ui.tabs.autotune import tab as tune
 from playground.ui.tabs.autotune.winner_map import NONE
+from playground.ui.tabs.code import compare
 from playground.ui.tabs.code import tab as code
 from playground.ui.tabs.memory import measure
 from playground.ui.tabs.memory import tab as memory
@@ -80,6 +81,29 @@ def test_another_gpu_or_target_takes_the_place_of_what_is_traced_or_compiled():
         assert where.jobs.running(f"{name} me")
         where.jobs.stop(f"{name} me")
         assert "Stopped" in ends(newer)[0]
+
+
+def test_compile_compare_and_inductor_stop_each_other_only_where_one_answer_goes():
+    """A comparison that was asked for while the tab still compiled left "Compiling" there for good."""
+    where = Context(Slow(), Settings())
+    compiling = code._compile(where, "me", "sm_90", VALUES)
+    next(compiling)
+    comparing = compare._compare(where, "me", "sm_90", ("sm_80", *[compare.SAME] * 3, "", "PTX", *VALUES))
+    said, there = next(comparing)
+    asking = code._inductor(where, "me", "sm_90", VALUES, block=False)
+    next(asking)
+    assert "Compiling both" in said and there and where.jobs.running("code me")
+    # Another stage, as what is compared is being compiled: the newer comparison draws.
+    another = compare._compare(where, "me", "sm_90", ("sm_80", *[compare.SAME] * 3, "", "SASS", *VALUES))
+    next(another)
+    assert all(drawn == gr.skip() for drawn in ends(comparing))
+    # A new compilation takes the older comparison away with its own, and leaves what Inductor writes.
+    newer = code._compile(where, "me", "sm_80", VALUES)
+    assert next(newer)[-2:] == ["", False]
+    assert all(drawn == gr.skip() for old in (compiling, another) for drawn in ends(old))
+    assert where.jobs.running("inductor me")
+    where.jobs.stop("inductor me")
+    assert "Stopped" in list(asking)[-1]
 
 
 def test_a_refused_press_takes_the_place_of_what_runs():

@@ -6,6 +6,7 @@ open.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ PYTHON = "PYTHON"  # a stage here alone: the kernel's source itself
 class Sheet:
     """`drawn` is what a compilation of the tab fills. `choices` are a visitor's own, of the kernel named first in them.
 
-    No compilation sets a choice: Gradio sends its last drawing twice, and a choice made in between would be set back.
+    No compilation sets a choice: as it ends it would set back one that was made since it began.
     """
 
     drawn: list[Any]
@@ -117,8 +118,13 @@ def _edit(choice: str, text: str, kernel: str) -> list[Any]:
 
 
 def _compare(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """One press of Compare, or another stage; it takes the place of an earlier one, which draws no more."""
+    cancel = context.jobs.start(f"compare {session}")
+    yield from context.jobs.newest(f"compare {session}", cancel, _compared(context, cancel, arch, values))
+
+
+def _compared(context: Context, cancel: threading.Event, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """Both sides compiled, their resources in a table and one stage as a diff."""
-    cancel = context.jobs.start(f"code {session}")
     try:
         *others, stage = values[:6]
         before = ask(CodeRequest, form.read(context, *values[6:]), target=arch)
@@ -127,14 +133,12 @@ def _compare(context: Context, session: str, arch: str, values: tuple[Any, ...])
             said = "both sides are the same; choose another target, dtype or config, or edit the kernel"
             yield [panels.failed(said, nothing_ran=False), False]
             return
-        yield [panels.working(Progress(what="Compiling both")), False]
+        yield [panels.working(Progress(what="Compiling both")), True]
         one, two = (_code(context, request, cancel) for request in (before, after))
         names = names_of(one, two, str(others[3]))
         yield [view.resources_table(one, two, names) + view.diff(one, two, stage.lower()), True]
     except (InputError, EngineError) as error:
         yield [panels.failed(str(error), nothing_ran=False), False]
-    finally:
-        context.jobs.end(f"code {session}", cancel)
 
 
 def _changed(asked: CodeRequest, target: str, dtype: str, config: str, kernel: str, text: str) -> CodeRequest:

@@ -77,7 +77,8 @@ def build(context: Context, bench: Bench) -> Loaded:
     block.click(block_, [target, *bench.inputs], wrote, **LONG)
 
     def stopped(session: gr.Request) -> None:
-        context.jobs.stop(f"code {session.session_hash or ''}")
+        for what in ("code", "compare", "inductor"):
+            context.jobs.stop(f"{what} {session.session_hash or ''}")
 
     stop.click(stopped, None, None, **form.FAST)
     known = [target, *comparing.choices[:2], *bench.inputs]
@@ -93,6 +94,7 @@ def build(context: Context, bench: Bench) -> Loaded:
 
 def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """One press of Compile, or one target chosen; it takes the place of an earlier one, which draws no more."""
+    context.jobs.end(f"compare {session}", context.jobs.start(f"compare {session}"))  # which draws no more either
     cancel = context.jobs.start(f"code {session}")
     yield from context.jobs.newest(f"code {session}", cancel, _compiled(context, cancel, arch, values))
 
@@ -133,7 +135,8 @@ def _drawn(result: CodeResult) -> list[Any]:
 
 def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...], block: bool) -> Iterator[str]:
     """Inductor's Triton for the kernel's eager function, or for a small decoder block."""
-    cancel = context.jobs.start(f"code {session}")
+    key = f"inductor {session}"
+    cancel = context.jobs.start(key)
     try:
         chosen = form.read(context, *values).model_copy(update={"config": None})
         asked = ask(InductorRequest, chosen, target=arch, block=block)
@@ -144,9 +147,10 @@ def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...]
         ours = len(spec.plan(inputs, spec.default_config(inputs, TARGETS[arch]), TARGETS[arch]).launches)
         yield inductor.inductor(result, ours)
     except (InputError, EngineError) as error:
-        yield panels.failed(str(error), nothing_ran=False)
+        if context.jobs.owns(key, cancel):  # else another press has taken its place, and draws
+            yield panels.failed(str(error), nothing_ran=False)
     finally:
-        context.jobs.end(f"code {session}", cancel)
+        context.jobs.end(key, cancel)
 
 
 TAB = Tab("Code", 40, build)
