@@ -28,7 +28,7 @@ def get(name: str) -> KernelSpec:
     """The kernel of this name. Raises InputError that lists the names there are."""
     try:
         return all_kernels()[name]
-    except KeyError:
+    except (KeyError, TypeError):  # a TypeError where it is not hashable
         raise InputError(
             f"no kernel is named {str(name)[:60]!r}; there are {', '.join(all_kernels())}", "kernel"
         ) from None

@@ -28,6 +28,7 @@ from kernels.checks import (
     need_dtype,
     need_min_rank,
     need_no_grad,
+    need_number,
     need_same_device,
     need_same_dtype,
     need_shape,
@@ -140,6 +141,7 @@ def check(inputs):
     need_shape(weight, "weight", x.shape[-1:], "the last dimension of x")
     need_same_device(x=x, residual=residual, weight=weight)
     need_no_grad(x=x, residual=residual, weight=weight)
+    need_number(inputs.get("eps", 1e-6), "eps")
 
 
 def plan(inputs, config, target):

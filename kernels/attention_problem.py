@@ -11,13 +11,15 @@ from kernels.checks import (
     FLOATS,
     InputError,
     need_dtype,
+    need_near,
     need_no_grad,
+    need_number,
     need_rank,
     need_same_device,
     need_same_dtype,
     need_shape,
 )
-from kernels.paged_kv import attention_scale
+from kernels.paged_kv import need_scale
 from kernels.spec import Cost, nbytes
 
 # Small and odd: what edge cases begin with.
@@ -59,11 +61,14 @@ def check(inputs):
         raise InputError(f"q has {q.shape[1]} heads and k {k.shape[1]}; q needs a multiple of them", "q")
     if not 1 <= q.shape[3] <= 256:
         raise InputError(f"q has a head_dim of {q.shape[3]}; it needs 1 to 256", "q")
-    attention_scale(inputs)
+    need_scale(inputs)
     for name in ("window", "softcap"):
-        value = inputs.get(name)
-        if value is not None and not value > 0:
-            raise InputError(f"{name} is {value}; it needs a positive number, or None", name)
+        if inputs.get(name) is not None:
+            need_number(inputs[name], name, positive=True, whole=name == "window")
+    if (inputs.get("window") or 0) >= 2**30:
+        raise InputError(f"window is {inputs['window']}; it needs less than 2^30, or None for all keys", "window")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        need_near(tensor, name, 3)
     need_same_device(q=q, k=k, v=v)
     need_no_grad(q=q, k=k, v=v)
 

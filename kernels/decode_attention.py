@@ -33,6 +33,7 @@ from kernels.paged_kv import (
     cache_bytes,
     check_paged,
     gather_pages,
+    need_pages,
     padded_pages,
     paged_args,
     paged_block,
@@ -142,11 +143,13 @@ def decode_attention(
     """Attention of one query per sequence over its first `lengths` tokens.
 
     q: [seqs, heads, head_dim]; k_cache, v_cache: [pages, kv_heads, page_size, head_dim], heads a multiple of kv_heads;
-    block_table: int32 [seqs, max_pages], the page of each page_size tokens; lengths: int32 [seqs], at most
+    block_table: int32 [seqs, max_pages], the page of each page_size tokens; lengths: integers [seqs], at most
     max_pages * page_size are read, a length of 0 gives zeros; scale: 1 / sqrt(head_dim) by default. int8 and fp8
     caches come with k_scale, v_scale float32 [pages, kv_heads, page_size]. Returns [seqs, heads, head_dim], q's dtype.
-    Raises InputError.
+    Raises InputError, on the CPU for a page outside the cache too.
     """
+    if isinstance(lengths, torch.Tensor) and lengths.dtype == torch.int64:
+        lengths = lengths.clamp(max=2**31 - 1).to(torch.int32)  # what the kernel counts in
     return SPEC.run(
         q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths, scale=scale,
         k_scale=k_scale, v_scale=v_scale,
@@ -184,6 +187,7 @@ def make_inputs(dims, draw):
 def check(inputs):
     check_paged(inputs)
     need_shape(inputs["block_table"], "block_table", (inputs["q"].shape[0], inputs["block_table"].shape[1]), "q")
+    need_pages(inputs)
 
 
 def plan(inputs, config, target):

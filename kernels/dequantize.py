@@ -80,7 +80,7 @@ def check(inputs):
     rows = tuple(q.shape[:-1])
     groups = scale.shape[-1] if scale.ndim == q.ndim else 1
     fits = tuple(scale.shape) == rows or (tuple(scale.shape[:-1]) == rows and scale.ndim == q.ndim)
-    if not fits or (groups and q.shape[-1] % groups):
+    if not fits or (q.shape[-1] % groups if groups else q.shape[-1]):
         raise InputError(
             f"scale has shape {list(scale.shape)} and q {list(q.shape)}; scale needs {list(rows)}, or one more "
             "dimension that divides q's last", "scale",

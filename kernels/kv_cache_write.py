@@ -24,6 +24,7 @@ from kernels.checks import (
     FLOATS,
     InputError,
     need_dtype,
+    need_near,
     need_no_grad,
     need_rank,
     need_same_device,
@@ -174,7 +175,12 @@ def check(inputs):
     need_dtype(slots, "slots", (torch.int64, torch.int32))
     need_scales(k_cache, inputs.get("k_scale"), inputs.get("v_scale"))
     need_same_device(k=k, v=v, k_cache=k_cache, v_cache=v_cache, slots=slots)
-    need_no_grad(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
+    for name in ("k", "v"):
+        need_near(inputs[name], name, 2)
+    for name in ("k_cache", "v_cache"):
+        need_near(inputs[name], name, 3)
+    scales = {name: inputs.get(name) for name in ("k_scale", "v_scale")}
+    need_no_grad(k=k, v=v, k_cache=k_cache, v_cache=v_cache, **scales)
 
 
 def plan(inputs, config, target):

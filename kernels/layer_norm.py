@@ -20,7 +20,16 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.checks import FLOATS, as_rows, need_dtype, need_min_rank, need_no_grad, need_same_device, need_shape
+from kernels.checks import (
+    FLOATS,
+    as_rows,
+    need_dtype,
+    need_min_rank,
+    need_no_grad,
+    need_number,
+    need_same_device,
+    need_shape,
+)
 from kernels.rows import aligned, row_configs, vector_width
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 
@@ -110,6 +119,7 @@ def check(inputs):
         need_shape(tensor, name, x.shape[-1:], "the last dimension of x")
     need_same_device(x=x, weight=weight, bias=bias)
     need_no_grad(x=x, weight=weight, bias=bias)
+    need_number(inputs.get("eps", 1e-5), "eps")
 
 
 def plan(inputs, config, target):

@@ -1,8 +1,9 @@
 """A KV cache in pages, as the attention kernels read it; a part of them, no kernel of its own.
 
 Token i of a sequence lies in page `block_table[i // page_size]`, at place `i % page_size`; a page holds
-[kv_heads, page_size, head_dim]. The kernels honour the caches' real strides, in int64: a padded page or a cache of
-more than 2^31 elements is read where it lies.
+[kv_heads, page_size, head_dim]. The kernels honour the caches' real strides, from page to page and from head to head in
+int64: a padded page or a cache of more than 2^31 elements is read where it lies. Within a page 32 bits are enough, and
+`check_paged` refuses what reaches further.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.checks import FLOATS, InputError, need_dtype, need_no_grad, need_rank, need_same_device, need_shape
+from kernels.checks import (
+    FLOATS,
+    InputError,
+    need_dtype,
+    need_near,
+    need_no_grad,
+    need_number,
+    need_rank,
+    need_same_device,
+    need_shape,
+)
 from kernels.codes import LARGEST, need_fp8
 from kernels.online_softmax import attend_block
 from kernels.spec import next_power_of_2 as pow2
@@ -72,8 +83,9 @@ def need_scales(k_cache, k_scale, v_scale):
     """Eight-bit caches come with two scales [pages, kv_heads, page_size], others without."""
     if k_cache.dtype not in LARGEST:
         need_dtype(k_cache, "k_cache", (*FLOATS, *LARGEST))
-        if k_scale is not None or v_scale is not None:
-            raise InputError(f"k_scale is given and k_cache is {k_cache.dtype}; only int8 and fp8 take it", "k_scale")
+        for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+            if scale is not None:
+                raise InputError(f"{name} is given and k_cache is {k_cache.dtype}; only int8 and fp8 take it", name)
         return
     for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
         if scale is None:
@@ -81,7 +93,9 @@ def need_scales(k_cache, k_scale, v_scale):
         need_shape(scale, name, k_cache.shape[:3], "k_cache")
         need_dtype(scale, name, (torch.float32,))
         need_same_device(k_cache=k_cache, **{name: scale})
-    if k_scale.stride() != v_scale.stride():
+        need_near(scale, name, 2)
+    lie = ([step for n, step in zip(x.shape, x.stride(), strict=True) if n > 1] for x in (k_scale, v_scale))
+    if next(lie) != next(lie):
         raise InputError("v_scale has other strides than k_scale: make both contiguous", "v_scale")
 
 
@@ -107,9 +121,33 @@ def check_paged(inputs):
     need_shape(lengths, "lengths", block_table.shape[:1], "block_table")
     need_dtype(lengths, "lengths", (torch.int32, torch.int64))
     need_scales(k_cache, inputs.get("k_scale"), inputs.get("v_scale"))
-    attention_scale(inputs)
+    need_scale(inputs)
     need_same_device(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths)
-    need_no_grad(q=q, k_cache=k_cache, v_cache=v_cache)
+    need_near(q, "q", 2)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        need_near(cache, name, 2, 3)
+    scales = {name: inputs.get(name) for name in ("k_scale", "v_scale")}
+    need_no_grad(q=q, k_cache=k_cache, v_cache=v_cache, **scales)
+
+
+def need_pages(inputs):
+    """On the CPU alone, where it costs no wait: every page that holds a token lies in the cache."""
+    k_cache, block_table, lengths = inputs["k_cache"], inputs["block_table"], inputs["lengths"]
+    if block_table.device.type != "cpu":
+        return
+    columns = torch.arange(block_table.shape[1]) * k_cache.shape[2]
+    live = block_table[columns < lengths.clamp(max=block_table.shape[1] * k_cache.shape[2])[:, None]]
+    wrong = live[(live < 0) | (live >= k_cache.shape[0])]
+    if wrong.numel():
+        raise InputError(
+            f"block_table holds page {int(wrong[0])}; k_cache has {k_cache.shape[0]} pages, numbered from 0",
+            "block_table",
+        )
+
+
+def need_scale(inputs):
+    if inputs.get("scale") is not None:
+        need_number(inputs["scale"], "scale", positive=True)
 
 
 def attention_scale(inputs):

@@ -26,6 +26,7 @@ from kernels.paged_kv import (
     cache_bytes,
     check_paged,
     gather_pages,
+    need_pages,
     padded_pages,
     paged_args,
     paged_block,
@@ -107,7 +108,7 @@ def prefill_attention(
     block_table: int32 [seqs, max_pages]; q_starts: int32 [seqs + 1], rising from 0; lengths: int32 [seqs], tokens in
     the cache with the new ones, at most max_pages * page_size; scale: 1 / sqrt(head_dim) by default; k_scale,
     v_scale as in decode_attention. Tokens behind q_starts[-1] get 0. Returns [tokens, heads, head_dim], contiguous.
-    Raises InputError.
+    Raises InputError, on the CPU for a page outside the cache too.
     """
     return SPEC.run(
         q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, q_starts=q_starts, lengths=lengths,
@@ -165,6 +166,7 @@ def check(inputs):
             f"q_starts has {starts.shape[0]} entries and block_table {table.shape[0]} sequences; it needs one more",
             "q_starts",
         )  # fmt: skip
+    need_pages(inputs)
 
 
 def plan(inputs, config, target):

@@ -21,7 +21,16 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.checks import FLOATS, as_rows, need_dtype, need_min_rank, need_no_grad, need_same_device, need_shape
+from kernels.checks import (
+    FLOATS,
+    as_rows,
+    need_dtype,
+    need_min_rank,
+    need_no_grad,
+    need_number,
+    need_same_device,
+    need_shape,
+)
 from kernels.rows import aligned, row_configs, vector_width
 from kernels.spec import Baseline, Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 
@@ -104,6 +113,8 @@ def check(inputs):
     need_shape(weight, "weight", x.shape[-1:], "the last dimension of x")
     need_same_device(x=x, weight=weight)
     need_no_grad(x=x, weight=weight)
+    need_number(inputs.get("eps", 1e-6), "eps")
+    need_number(inputs.get("offset", 0.0), "offset")
 
 
 def plan(inputs, config, target):

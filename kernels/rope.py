@@ -25,6 +25,7 @@ from kernels.checks import (
     FLOATS,
     InputError,
     need_dtype,
+    need_near,
     need_no_grad,
     need_rank,
     need_same_device,
@@ -183,6 +184,8 @@ def check(inputs):
             "cos",
         )
     need_same_device(q=q, k=k, cos=cos, sin=sin, positions=positions)
+    need_near(q, "q", 2)
+    need_near(k, "k", 2)
     need_no_grad(q=q, k=k, cos=cos, sin=sin)
 
 

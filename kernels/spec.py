@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernels.checks import InputError
+from kernels.checks import InputError, as_passed, need_values
 from kernels.targets import Target
 
 __all__ = [
@@ -309,10 +309,12 @@ class KernelSpec:
         return made
 
     def run(self, config: Config | None = None, **inputs: Any) -> Any:
-        """Plan and launch on the tensors given; one output comes bare, several as a tuple."""
+        """Plan and launch on the tensors given; one output comes bare, several as a tuple. Raises InputError."""
         devices = (v.device for v in inputs.values() if isinstance(v, torch.Tensor))
         target = Target.of(next(devices, torch.device("cpu")))  # without a tensor, `check` says what is missing
+        inputs = as_passed(inputs, self.in_place)
         self.check(inputs)
+        need_values(inputs)
         config = config or self.default_config(inputs, target)
         outputs = tuple(self.plan(inputs, config, target).run().values())
         return outputs[0] if len(outputs) == 1 else outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import threading
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import llvmlite
 import triton
+from torch._C._dynamo import eval_frame
 
 from . import cache, cpu, frontend
 from .arguments import letters, packer, packing, signature_of
@@ -43,11 +45,21 @@ class Kernel:
         self.is_watched = self.prints or any(self.about[k] for k in ("sites", "checked", "descriptors"))
 
 
+@contextlib.contextmanager
+def _out_of_dynamo():
+    """Not traced by torch.compile, which would follow a first launch through the whole compiler."""
+    before = eval_frame.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        eval_frame.set_eval_frame(before)
+
+
 def compiled(fn, names, keys, is_constexpr, *, checked: bool, debug: bool) -> Kernel:
     """The kernel for these argument keys. Raises Unsupported, or Triton's errors."""
     signature, constexprs = signature_of(names, keys, is_constexpr)
     takes_descriptors = any(str(t).startswith("tensordesc") for t in signature.values())
-    with _lock:
+    with _lock, _out_of_dynamo():
         start = time.perf_counter()
         host = cpu.host()
         key = _cache_key(fn, signature, constexprs, host.key, checked, debug)
