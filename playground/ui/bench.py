@@ -23,6 +23,8 @@ from playground.ui.context import PRIVATE, Context
 NO_CASE = "none"
 SMALL = "default"  # the shape that this host answers at once
 FAST = {**PRIVATE, "queue": False}
+# Each of several that come quickly one after another: the last one stays.
+EACH = {**FAST, "trigger_mode": "multiple"}
 
 
 @dataclass(frozen=True)
@@ -224,15 +226,15 @@ def lenient(context: Context, *values: Any) -> Request:
 def wire(bench: Bench, context: Context) -> None:
     """Make the inputs follow each other, and the address follow the inputs."""
     bench.kernel.input(
-        lambda name: fill(context, links.first_choice(get(name), context.gpu)), bench.kernel, bench.shown, **FAST
+        lambda name: fill(context, links.first_choice(get(name), context.gpu)), bench.kernel, bench.shown, **EACH
     )
     held = [bench.kept, *bench.inputs]
-    bench.preset.input(lambda *values: _preset(context, *values), [bench.preset, *held], bench.shown, **FAST)
-    bench.case.input(lambda kept, *values: with_case(context, kept, *values), held, bench.shown, **FAST)
-    bench.note.away(lambda kept, *values: put_away(context, kept, *values), held, bench.shown, **FAST)
+    bench.preset.input(lambda *values: _preset(context, *values), [bench.preset, *held], bench.shown, **EACH)
+    bench.case.input(lambda kept, *values: with_case(context, kept, *values), held, bench.shown, **EACH)
+    bench.note.away(lambda kept, *values: put_away(context, kept, *values), held, bench.shown, **EACH)
     followers = [bench.preset, bench.config, bench.case, bench.kept, bench.note]
     for part in (*bench.dims, bench.dtype):
-        part.input(lambda *values: _retyped(context, *values), held, followers, **FAST)
+        part.input(lambda *values: _retyped(context, *values), held, followers, **EACH)
     gr.on(
         [part.change for part in bench.inputs], None, bench.inputs, js="(...values) => tp.choice(values)",
         api_visibility="private",

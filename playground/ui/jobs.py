@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
+
+Drawn = TypeVar("Drawn")
 
 
 class Jobs:
@@ -77,21 +79,25 @@ class Jobs:
         with self._lock:
             return self._running.get(session) is event
 
-    def newest(self, session: str, event: threading.Event, drawings: Iterator[list[Any]]) -> Iterator[list[Any]]:
-        """What a job draws, and the job's end. Nothing is drawn over a newer job of the visit.
+    def newest(self, session: str, event: threading.Event, drawings: Iterator[Drawn]) -> Iterator[Drawn]:
+        """What a job draws, a list or one piece, and the job's end. Nothing is drawn over a newer job of the visit.
 
         Gradio sends what came last once more when a job ends. Every job ends with a drawing of nothing, so that what
         a visitor has chosen since is not set back, and a large answer does not travel twice.
         """
-        nothing: list[Any] = []
+        nothing: Any = None
         try:
             for drawn in drawings:
-                nothing = [gr.skip()] * len(drawn)
+                nothing = [gr.skip()] * len(drawn) if isinstance(drawn, list) else gr.skip()
                 yield drawn if self.owns(session, event) else nothing
-            if nothing:
+            if nothing is not None:
                 yield nothing
         finally:
             self.end(session, event)
+
+    def give_up(self, session: str) -> None:
+        """Whatever works here stops, and draws no more."""
+        self.end(session, self.start(session))
 
     def end(self, session: str, event: threading.Event) -> None:
         with self._lock:

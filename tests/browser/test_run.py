@@ -161,7 +161,6 @@ def test_an_answer_says_when_it_is_of_another_choice_and_a_new_one_comes_into_vi
     page.click("#run")
     page.wait_for_selector(RIGHT)
     page.locator("#run").wait_for()
-    page.wait_for_timeout(800)  # an answer is tied to the bench a moment after it has begun
     answer, stale = page.locator("#answer"), re.compile("Run answers for the one above")
     expect(answer).not_to_have_attribute("data-stale", stale)
     for n in ("6000", "5000"):

@@ -85,7 +85,7 @@ def test_a_cell_says_who_wins_and_how_far_the_default_is_behind():
     assert [cell.split()[1] for cell in first] == expected and "default" in expected and expected[-1] != "default"
     wins = 3 * sum(cell.split()[1] == "default" for cell in first)
     most, often = (NARROW, wins) if wins >= 6 else (WIDE, 12 - wins)
-    assert f"<h3>2 configs win over 12 shapes, and {most.label} most often: at {often}</h3>" in page
+    assert f"<h3>softmax: 2 configs win over 12 shapes, and {most.label} most often: at {often}</h3>" in page
     assert len({cell.split()[0] for cell in first}) == 2 and len(rows(page)) == 3
     assert len(engine.shapes) == 12 and all(row == first for row in rows(page))
     legend = dict(re.findall(r'<b class="who">(\w)</b>([^<]+)<small>', page))

@@ -40,6 +40,11 @@ def chosen(dropdown: gr.Dropdown, param: str) -> Loaded:
     return Loaded([dropdown], lambda request, problem, params: [params[param] if params.get(param) in known else first])
 
 
+def presses(banner: str, first: str = "(...values) => values") -> str:
+    """Script of an event that asks for the answer in this banner, after a script of its own: see tp.press."""
+    return f"(...values) => tp.press('{banner}', ({first})(...values))"
+
+
 def follows(dropdown: gr.Dropdown, param: str) -> str:
     """Script of an event whose first input is the dropdown: the address follows it, without the first choice."""
     first = json.dumps(dropdown.value)

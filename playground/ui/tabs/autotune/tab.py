@@ -21,7 +21,7 @@ from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import FAST, Bench
 from playground.ui.context import AGAIN, LONG, Context
-from playground.ui.tabs import Loaded, Tab, chosen, follows
+from playground.ui.tabs import Loaded, Tab, chosen, follows, presses
 from playground.ui.tabs.autotune import charts as tune_charts
 from playground.ui.tabs.autotune import export, method, moves, winners
 from playground.ui.tabs.autotune import view as show
@@ -30,6 +30,7 @@ from playground.ui.tabs.code.tab import GPUS
 MOST = 64  # configs of a person's own ranges
 EMPTY = "Press Sweep configs: each is compiled for the target, judged, and timed on this device."
 SAVE = "file => { tp.save(file); }"
+ASKS = presses("tune-answer")
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ran
     def redraw(result: SweepResult | None, measure: str, across: str, down: str) -> list[Any]:
         return ["", "", None, "", None] if result is None else _pictures(result, measure, across, down)
 
-    parts.start.click(run, [target, ranges, *bench.inputs], parts.outputs, **AGAIN)
-    ranges.submit(run, [target, ranges, *bench.inputs], parts.outputs, **AGAIN)
+    for asked in (parts.start.click, ranges.submit):
+        asked(run, [target, ranges, *bench.inputs], parts.outputs, js=ASKS, **AGAIN)
     parts.stop.click(stop, None, None, **FAST)
     choices = [parts.state, parts.measure, parts.across, parts.down]
     pictures = [parts.grid, parts.lines_head, parts.lines, parts.spread_head, parts.spread]
@@ -144,7 +145,7 @@ def _wire_recorded(context: Context, bench: Bench, parts: Parts, shown: gr.Butto
         busy = context.jobs.running(f"tune {request.session_hash or ''}")
         return found if found and not busy else [gr.skip()] * len(parts.outputs)
 
-    shown.click(recorded, bench.inputs, parts.outputs, **LONG)
+    shown.click(recorded, bench.inputs, parts.outputs, js=ASKS, **LONG)
 
 
 def _wire_extras(parts: Parts, exports: list[gr.Button]) -> None:

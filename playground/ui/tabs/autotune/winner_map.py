@@ -137,10 +137,11 @@ def heading(swept: Sequence[SweepResult]) -> str:
     busy = "; on a busy host no ranking is sure" if any(BUSY in cell.note for cell in swept) else ""
     most = max(dict.fromkeys(won), key=won.count)
     shapes = words.count(len(won), "shape")
+    kernel = swept[0].choice.kernel
     if len(set(won)) == 1:
-        return f"{most} wins at {'all ' * (len(won) > 1)}{shapes}{busy}"
+        return f"{kernel}: {most} wins at {'all ' * (len(won) > 1)}{shapes}{busy}"
     configs = words.count(len(set(won)), "config")
-    return f"{configs} win over {shapes}, and {most} most often: at {won.count(most)}{busy}"
+    return f"{kernel}: {configs} win over {shapes}, and {most} most often: at {won.count(most)}{busy}"
 
 
 def _columns(found: Map) -> str:

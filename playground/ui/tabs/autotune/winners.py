@@ -50,7 +50,7 @@ def build(context: Context, bench: Bench) -> gr.HTML:
         yield [said, live.shown(True), live.shown(False)]
 
     def stop_(session: gr.Request) -> None:
-        context.jobs.stop(f"warm {session.session_hash or ''}")
+        context.jobs.stop(f"warm-up {session.session_hash or ''}")
 
     def forget(kernel: str | None = None) -> str:
         count = tuned.forget(kernel, context.settings.cache)
@@ -120,7 +120,7 @@ def _winner(w: tuned.Winner) -> str:
 
 def _warm_up(context: Context, session: str, names: list[str], values: tuple[Any, ...]) -> Iterator[str]:
     """Each shape called twice: the first call as it comes, compiling included, and once more."""
-    cancel = context.jobs.start(f"warm {session}")
+    cancel = context.jobs.start(f"warm-up {session}")
     rows: list[str] = []
     source = None
     try:
@@ -142,7 +142,7 @@ def _warm_up(context: Context, session: str, names: list[str], values: tuple[Any
     except (InputError, EngineError) as error:
         yield _table(rows, source) + panels.failed(str(error), nothing_ran=False)
     finally:
-        context.jobs.end(f"warm {session}", cancel)
+        context.jobs.end(f"warm-up {session}", cancel)
 
 
 def _warmed(

@@ -104,6 +104,7 @@ def wire(context: Context, inside: Inside, look: Look, backend: Any, ready: Any,
     loaded = [ready, inside.facts, inside.block, look.layer]
 
     def warmed(session: gr.Request, name: str, facts: ModelFacts | None) -> Iterator[list[Any]]:
+        yield [gr.skip()] * len(loaded)  # a generator that draws nothing would empty them
         yield from _warm(context, f"warm {session.session_hash or ''}", name, facts)
 
     def timed(name: str, facts: ModelFacts | None, last: Ended | None) -> Iterator[list[Any]]:
@@ -160,7 +161,7 @@ def _block(facts: ModelFacts) -> str:
 
 
 def _profile(context: Context, name: str, facts: ModelFacts | None, last: Ended | None) -> Iterator[list[Any]]:
-    drawn = _block(facts) if facts else NO_BLOCK
+    drawn = _block(facts) if facts else gr.skip()  # the model may be loaded meanwhile, and draws its block
     yield [panels.working(Progress(what="timing each kernel of a decode step")), drawn]
     read = last.prompt_tokens + len(last.ids) if last else CONTEXT
     try:

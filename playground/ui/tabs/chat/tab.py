@@ -218,10 +218,11 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
 
     def cleared(session: gr.Request) -> list[Any]:
         key = chat_inside.key_of(session)
-        jobs.end(key, jobs.start(key))
+        jobs.give_up(key)
         return [[], "", chat_panel.head(None), chat_panel.live(None), "", None]
 
     def stream(session: gr.Request, asked: Asked | None, steps: Steps, *values: Any) -> Iterator[list[Any]]:
+        yield [gr.skip()] * len(parts.streamed)  # a generator that draws nothing would empty them
         yield from _stream(context, chat_inside.key_of(session), asked, steps, Wishes(*values))
 
     asks, shows = [parts.box, parts.bot], [parts.bot, parts.asked, parts.note]

@@ -19,15 +19,15 @@ PATTERNS = (
 )
 
 
-def inductor(result: InductorResult, ours: int | None) -> str:
+def inductor(result: InductorResult, kernel: str, ours: int | None) -> str:
     """How many kernels each way takes and what they move, what to notice, then each of Inductor's kernels.
 
-    ours: launches of our own plan.
+    ours: launches of our own plan of the kernel.
     """
     rows = [("torch.compile", _runs(result), words.text(result.bytes_moved, words.BYTES))]
     rows.append(("eager", words.count(result.eager_kernels, "kernel"), words.text(result.eager_bytes, words.BYTES)))
     if ours is not None and not result.block:
-        rows.append(("this kernel", words.count(ours, "launch").replace("launchs", "launches"), ""))
+        rows.append((f"{kernel} here", words.count(ours, "launch").replace("launchs", "launches"), ""))
     body = "".join(f"<tr><th scope=row>{a}</th><td>{b}</td><td>{c}</td></tr>" for a, b, c in rows)
     heads = "<th scope=col></th><th scope=col>runs</th><th scope=col>bytes moved, modelled</th>"
     figure = (

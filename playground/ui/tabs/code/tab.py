@@ -17,8 +17,8 @@ from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.answer import ask
 from playground.ui.bench import Bench
-from playground.ui.context import AGAIN, LONG, Context
-from playground.ui.tabs import Loaded, Tab, chosen, follows
+from playground.ui.context import AGAIN, Context
+from playground.ui.tabs import Loaded, Tab, chosen, follows, presses
 from playground.ui.tabs.code import compare, inductor, method
 from playground.ui.tabs.code import view as code_view
 
@@ -73,8 +73,8 @@ def build(context: Context, bench: Bench) -> Loaded:
     def block_(session: gr.Request, arch: str, *values: Any) -> Iterator[str]:
         yield from _inductor(context, session.session_hash or "", arch, values, block=True)
 
-    this.click(inductor_, [target, *bench.inputs], wrote, **LONG)
-    block.click(block_, [target, *bench.inputs], wrote, **LONG)
+    this.click(inductor_, [target, *bench.inputs], wrote, **AGAIN)
+    block.click(block_, [target, *bench.inputs], wrote, **AGAIN)
 
     def stopped(session: gr.Request) -> None:
         for what in ("code", "compare", "inductor"):
@@ -83,18 +83,16 @@ def build(context: Context, bench: Bench) -> Loaded:
     stop.click(stopped, None, None, **form.FAST)
     known = [target, *comparing.choices[:2], *bench.inputs]
     for asked in (
-        go.click(offer, known, comparing.choices, trigger_mode="multiple", **form.FAST),
-        target.input(
-            offer, known, comparing.choices, js=follows(target, "target"), trigger_mode="multiple", **form.FAST
-        ),
+        go.click(offer, known, comparing.choices, **form.EACH),
+        target.input(offer, known, comparing.choices, js=follows(target, "target"), **form.EACH),
     ):
-        asked.then(compile_, [target, *bench.inputs], outputs, **AGAIN)
+        asked.then(compile_, [target, *bench.inputs], outputs, js=presses("code-answer"), **AGAIN)
     return chosen(target, "target")
 
 
 def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """One press of Compile, or one target chosen; it takes the place of an earlier one, which draws no more."""
-    context.jobs.end(f"compare {session}", context.jobs.start(f"compare {session}"))  # which draws no more either
+    context.jobs.give_up(f"compare {session}")
     cancel = context.jobs.start(f"code {session}")
     yield from context.jobs.newest(f"code {session}", cancel, _compiled(context, cancel, arch, values))
 
@@ -135,8 +133,13 @@ def _drawn(result: CodeResult) -> list[Any]:
 
 def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...], block: bool) -> Iterator[str]:
     """Inductor's Triton for the kernel's eager function, or for a small decoder block."""
-    key = f"inductor {session}"
-    cancel = context.jobs.start(key)
+    cancel = context.jobs.start(f"inductor {session}")
+    yield from context.jobs.newest(f"inductor {session}", cancel, _written(context, cancel, arch, values, block))
+
+
+def _written(
+    context: Context, cancel: threading.Event, arch: str, values: tuple[Any, ...], block: bool
+) -> Iterator[str]:
     try:
         chosen = form.read(context, *values).model_copy(update={"config": None})
         asked = ask(InductorRequest, chosen, target=arch, block=block)
@@ -145,12 +148,9 @@ def _inductor(context: Context, session: str, arch: str, values: tuple[Any, ...]
         spec = get(chosen.kernel)
         inputs = spec.inputs(chosen.dims, chosen.dtype or spec.dtypes[0], "meta")
         ours = len(spec.plan(inputs, spec.default_config(inputs, TARGETS[arch]), TARGETS[arch]).launches)
-        yield inductor.inductor(result, ours)
+        yield inductor.inductor(result, spec.name, ours)
     except (InputError, EngineError) as error:
-        if context.jobs.owns(key, cancel):  # else another press has taken its place, and draws
-            yield panels.failed(str(error), nothing_ran=False)
-    finally:
-        context.jobs.end(key, cancel)
+        yield panels.failed(str(error), nothing_ran=False)
 
 
 TAB = Tab("Code", 40, build)

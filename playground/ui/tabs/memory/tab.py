@@ -17,7 +17,7 @@ from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.bench import Bench
 from playground.ui.context import AGAIN, LONG, Context
-from playground.ui.tabs import Loaded, Tab, chosen, follows
+from playground.ui.tabs import Loaded, Tab, chosen, follows, presses
 from playground.ui.tabs.memory import access_map, drawn, export, headings, method, occupancy, traffic, views
 from playground.ui.tabs.memory import measure as memory_measure
 from playground.ui.tabs.memory import trials as memory_trials
@@ -96,9 +96,9 @@ def build(context: Context, bench: Bench) -> Loaded:
 
     inputs = [gpu, *bench.inputs]
     stop.click(stopped, None, None, **form.FAST)
-    go.click(trace, inputs, sheets.all, **AGAIN)
-    gpu.input(trace, inputs, sheets.all, js=follows(gpu, "gpu"), **AGAIN)
-    buttons["try"].click(trials, inputs, sheets.trials, **LONG)
+    go.click(trace, inputs, sheets.all, js=presses("memory-answer"), **AGAIN)
+    gpu.input(trace, inputs, sheets.all, js=presses("memory-answer", follows(gpu, "gpu")), **AGAIN)
+    buttons["try"].click(trials, inputs, sheets.trials, **AGAIN)
     buttons["measure"].click(measure, bench.inputs, [buttons["here"], buttons["said"]], **LONG)
     return chosen(gpu, "gpu")
 
@@ -160,6 +160,7 @@ def _trace(
     context: Context, traces: Traces, devices: memory_measure.Devices, session: str, gpu: str, values: tuple[Any, ...]
 ) -> Iterator[list[Any]]:
     """One press of Trace, or one GPU chosen; it takes the place of an earlier one, which draws no more."""
+    context.jobs.give_up(f"trials {session}")  # of the older choice
     cancel = context.jobs.start(f"memory {session}")
     pictures = _traced(context, traces, devices, gpu, values, cancel)
     yield from context.jobs.newest(f"memory {session}", cancel, pictures)
@@ -241,8 +242,16 @@ def _sizes_head(facts: Facts) -> tuple[Any, str]:
 def _trials(
     context: Context, traces: Traces, devices: memory_measure.Devices, session: str, gpu: str, values: tuple[Any, ...]
 ) -> Iterator[str]:
-    """The what-if: a cell for each config, as it is compiled."""
+    """One press of Try them; it takes the place of an earlier one."""
     cancel = context.jobs.start(f"trials {session}")
+    yield from context.jobs.newest(f"trials {session}", cancel, _tried(context, traces, devices, gpu, values, cancel))
+
+
+def _tried(
+    context: Context, traces: Traces, devices: memory_measure.Devices, gpu: str, values: tuple[Any, ...],
+    cancel: threading.Event,
+) -> Iterator[str]:  # fmt: skip
+    """The what-if: a cell for each config, as it is compiled."""
     try:
         asked = form.read(context, *values)
         facts = None
@@ -257,8 +266,6 @@ def _trials(
             yield occupancy.what_if(trials, now, facts.gpu.one_unit) + (panels.working(progress) if left else "")
     except (InputError, EngineError) as error:
         yield panels.failed(str(error), nothing_ran=False)
-    finally:
-        context.jobs.end(f"trials {session}", cancel)
 
 
 def _measure(

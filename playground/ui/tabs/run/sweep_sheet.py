@@ -82,7 +82,8 @@ def _recorded_head(found: list[BenchResult], dim: str) -> str:
         return ""
     others = {k: v for k, v in found[0].choice.dims.items() if k != dim}
     fixed = f", {words.shape(others)}" if others else ""
-    note = f"{words.place(found[0].source)}, {found[0].choice.dtype}, {dim} swept{fixed}"
+    chosen = found[0].choice
+    note = f"{words.place(found[0].source)}, {chosen.kernel}, {chosen.dtype}, {dim} swept{fixed}"
     title = panels.text(f"Recorded{headings.best(found)}")
     return f"<h3>{title}</h3><p>{panels.badge(found[0].source)} {panels.text(note)}</p>"
 
@@ -123,7 +124,7 @@ def _head(now: Sweep, dim: str) -> str:
         first = now.points[0]
         others = {k: v for k, v in first.choice.dims.items() if k != dim}
         fixed = f", {words.shape(others)}" if others else ""
-        said = f"{words.place(first.source)}, {first.choice.dtype}, {dim} swept{fixed}"
+        said = f"{words.place(first.source)}, {first.choice.kernel}, {first.choice.dtype}, {dim} swept{fixed}"
         title = panels.text(f"Here{headings.best(now.points)}")
         head = f"<h3>{title}</h3><p>{panels.badge(first.source)} {panels.text(said)}</p>"
     notes = "".join(f'<p class="quiet">{panels.text(note)}</p>' for note in now.notes)

@@ -18,13 +18,14 @@ from playground.ui.answer import Answer, answers
 from playground.ui.bench import Bench
 from playground.ui.cases import Kept
 from playground.ui.context import AGAIN, PRIVATE, Context
-from playground.ui.tabs import Loaded, Tab
+from playground.ui.tabs import Loaded, Tab, presses
 from playground.ui.tabs.run import edit_sheet, sweep_sheet, view, visit_sheet
 from playground.ui.tabs.run.sheet import Parts, draw, what_run_brings
 from playground.ui.tabs.run.visit import Visit
 
 BETWEEN = 0.12  # seconds between two pictures of the same progress
 TO_RUN = "(...values) => { tp.tab('Run'); return values; }"
+ASKS = presses("answer")
 
 
 def build(context: Context, bench: Bench) -> Loaded:
@@ -90,10 +91,13 @@ def _wire(
         return chips_of(form.lenient(context, *values))
 
     given = [visits.visit, *bench.inputs]
-    bench.run.click(run, given, outputs, js=TO_RUN, **AGAIN)
-    chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.FAST).success(run, given, outputs, **AGAIN)
-    parts.banner.mend(mend, bench.inputs, bench.shown, **form.FAST).success(run, given, outputs, **AGAIN)
-    edit.run.click(run_edit, [edit.editor, *given], outputs, **AGAIN)
+    bench.run.click(run, given, outputs, js=presses("answer", TO_RUN), **AGAIN)
+    for filled in (
+        chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.EACH),
+        parts.banner.mend(mend, bench.inputs, bench.shown, **form.EACH),
+    ):
+        filled.success(run, given, outputs, js=ASKS, **AGAIN)
+    edit.run.click(run_edit, [edit.editor, *given], outputs, js=ASKS, **AGAIN)
     bench.stop.click(stop, None, None, **form.FAST)
     gr.on([bench.kernel.change, bench.case.change], offered, bench.inputs, chips, **form.FAST)
 

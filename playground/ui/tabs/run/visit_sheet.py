@@ -38,17 +38,19 @@ def build(context: Context, bench: Bench, parts: Parts) -> Sheet:
         file = gr.JSON(visible=False)
     outputs = [kept, sheet, listed, chart]
 
-    def opened(event: gr.EventData, now: Visit) -> list[Any]:
+    def opened(session: gr.Request, event: gr.EventData, now: Visit) -> list[Any]:
         now = now.opened(int(event.number))
         answer = now.current
         if answer is None:
             return [gr.skip()] * (len(parts.outputs) + len(bench.shown) + len(outputs))
+        context.jobs.give_up(f"run {session.session_hash or ''}")  # it would draw over what is opened
         return [*draw(answer, context.known_host), *form.fill(context, answer.request), *shows(now)]
 
     def compared(event: gr.EventData, now: Visit) -> list[Any]:
         return shows(now.picking([int(n) for n in event.numbers]))
 
-    listed.open(opened, kept, [*parts.outputs, *bench.shown, *outputs], **LIGHT)
+    there = listed.open(opened, kept, [*parts.outputs, *bench.shown, *outputs], **LIGHT)
+    there.success(None, bench.inputs, None, js="(...values) => tp.stands('answer', values)", api_visibility="private")
     listed.compare(compared, kept, outputs, **LIGHT)
     for name, button in buttons.items():
         make = EXPORTS[name]
