@@ -106,10 +106,10 @@ def need_number(value: object, name: str, positive: bool = False, whole: bool = 
 
 
 def need_near(tensor: torch.Tensor, name: str, *dims: int) -> None:
-    """Along these dimensions a kernel counts elements in 32 bits; along all others in 64."""
+    """Along these dimensions a kernel multiplies a stride that fits 32 bits in 32 bits; along all others in 64."""
     for dim in dims:
         reach = (tensor.shape[dim] - 1) * tensor.stride(dim)
-        if reach >= 2**31:
+        if tensor.stride(dim) < 2**31 <= reach:
             raise InputError(
                 f"{name} reaches over {reach:,} elements along dimension {dim}; it needs less than 2^31: "
                 "lay it out with .contiguous()", name,

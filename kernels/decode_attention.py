@@ -29,6 +29,7 @@ from kernels.decode_attention_peers import BASELINES, eager
 from kernels.dependent import let_next_begin, wait_for_last
 from kernels.online_softmax import LOG2E, normalised
 from kernels.paged_kv import (
+    as_int32,
     attention_scale,
     cache_bytes,
     check_paged,
@@ -148,10 +149,8 @@ def decode_attention(
     caches come with k_scale, v_scale float32 [pages, kv_heads, page_size]. Returns [seqs, heads, head_dim], q's dtype.
     Raises InputError, on the CPU for a page outside the cache too.
     """
-    if isinstance(lengths, torch.Tensor) and lengths.dtype == torch.int64:
-        lengths = lengths.clamp(max=2**31 - 1).to(torch.int32)  # what the kernel counts in
     return SPEC.run(
-        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths, scale=scale,
+        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=as_int32(lengths), scale=scale,
         k_scale=k_scale, v_scale=v_scale,
     )  # fmt: skip
 
@@ -187,7 +186,7 @@ def make_inputs(dims, draw):
 def check(inputs):
     check_paged(inputs)
     need_shape(inputs["block_table"], "block_table", (inputs["q"].shape[0], inputs["block_table"].shape[1]), "q")
-    need_pages(inputs)
+    need_pages(inputs["block_table"], inputs["k_cache"], inputs["lengths"])
 
 
 def plan(inputs, config, target):

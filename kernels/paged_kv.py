@@ -130,19 +130,30 @@ def check_paged(inputs):
     need_no_grad(q=q, k_cache=k_cache, v_cache=v_cache, **scales)
 
 
-def need_pages(inputs):
-    """On the CPU alone, where it costs no wait: every page that holds a token lies in the cache."""
-    k_cache, block_table, lengths = inputs["k_cache"], inputs["block_table"], inputs["lengths"]
-    if block_table.device.type != "cpu":
+def need_pages(block_table, k_cache, lengths, q_starts=None):
+    """On the CPU alone, where it costs no wait: each page that holds one of `lengths` tokens lies in the cache.
+
+    Those of a sequence without queries are not looked up.
+    """
+    if block_table.device.type != "cpu" or not lengths.numel():
         return
-    columns = torch.arange(block_table.shape[1]) * k_cache.shape[2]
-    live = block_table[columns < lengths.clamp(max=block_table.shape[1] * k_cache.shape[2])[:, None]]
+    lengths = lengths if q_starts is None else lengths * (q_starts.diff() > 0)
+    page_size = k_cache.shape[2]
+    block_table = block_table[:, : triton.cdiv(max(int(lengths.max()), 0), max(page_size, 1))]  # what is read at all
+    starts = torch.arange(block_table.shape[1], device="cpu") * page_size
+    live = block_table[starts < lengths[:, None]]
     wrong = live[(live < 0) | (live >= k_cache.shape[0])]
     if wrong.numel():
         raise InputError(
             f"block_table holds page {int(wrong[0])}; k_cache has {k_cache.shape[0]} pages, numbered from 0",
             "block_table",
         )
+
+
+def as_int32(lengths):
+    """What the kernels count in; a length beyond it is more than any table has room for. The check sees all else."""
+    plain = isinstance(lengths, torch.Tensor) and lengths.layout == torch.strided
+    return lengths.clamp(0, 2**31 - 1).to(torch.int32) if plain and lengths.dtype == torch.int64 else lengths
 
 
 def need_scale(inputs):

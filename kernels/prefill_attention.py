@@ -22,6 +22,7 @@ import triton.language as tl
 from kernels.checks import InputError, need_dtype, need_rank, need_same_device
 from kernels.online_softmax import LOG2E, normalised
 from kernels.paged_kv import (
+    as_int32,
     attention_scale,
     cache_bytes,
     check_paged,
@@ -105,13 +106,13 @@ def prefill_attention(
     """Causal attention of several sequences' new queries over their cached keys, the new ones included.
 
     q: [tokens, heads, head_dim], the sequences end to end; k_cache, v_cache: [pages, kv_heads, page_size, head_dim];
-    block_table: int32 [seqs, max_pages]; q_starts: int32 [seqs + 1], rising from 0; lengths: int32 [seqs], tokens in
+    block_table: int32 [seqs, max_pages]; q_starts: int32 [seqs + 1], rising from 0; lengths: integers [seqs], tokens in
     the cache with the new ones, at most max_pages * page_size; scale: 1 / sqrt(head_dim) by default; k_scale,
     v_scale as in decode_attention. Tokens behind q_starts[-1] get 0. Returns [tokens, heads, head_dim], contiguous.
     Raises InputError, on the CPU for a page outside the cache too.
     """
     return SPEC.run(
-        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, q_starts=q_starts, lengths=lengths,
+        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, q_starts=q_starts, lengths=as_int32(lengths),
         scale=scale, k_scale=k_scale, v_scale=v_scale,
     )  # fmt: skip
 
@@ -166,7 +167,7 @@ def check(inputs):
             f"q_starts has {starts.shape[0]} entries and block_table {table.shape[0]} sequences; it needs one more",
             "q_starts",
         )  # fmt: skip
-    need_pages(inputs)
+    need_pages(table, inputs["k_cache"], inputs["lengths"], starts)
 
 
 def plan(inputs, config, target):

@@ -23,7 +23,7 @@ from playground.ui.context import PRIVATE, Context
 NO_CASE = "none"
 SMALL = "default"  # the shape that this host answers at once
 FAST = {**PRIVATE, "queue": False}
-# Each of several that come quickly one after another: the last one stays.
+# Sent each time, where several come quickly one after another: once, all but the first would be lost.
 EACH = {**FAST, "trigger_mode": "multiple"}
 
 

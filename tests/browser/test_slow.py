@@ -36,6 +36,26 @@ def test_an_answer_is_of_the_choice_that_run_sent(page, base):
     expect(page.locator("#answer")).not_to_have_attribute("data-stale", STALE)
 
 
+TAKES_ITS_PLACE = """async () => {
+  const verdict = () => document.querySelector('#code-answer .verdict');
+  const answer = verdict().outerHTML, frame = () => new Promise(requestAnimationFrame);
+  const busy = '<b class="verdict busy"></b>';
+  for (const [sent, html] of [['A', busy], ['B', busy], ['B', answer]]) {
+    tp.sent['code-answer'] = sent;
+    verdict().outerHTML = html;
+    await frame();
+  }
+  return tp.of['code-answer'];
+}"""
+
+
+def test_an_answer_that_took_anothers_place_is_of_the_later_press(page, base):
+    page.goto(f"{base}/?{SMALL}&tab=Code")
+    page.wait_for_selector(".codeview .stage .ln")
+    expect(page.locator("#code-answer")).not_to_have_attribute("data-stale", re.compile("."))
+    assert page.evaluate(TAKES_ITS_PLACE) == "B"  # one that works is drawn over by the next, at work too
+
+
 def test_the_last_of_two_choices_stays(page, base):
     visit(page, base, "kernel=softmax&rows=4&n=100&dtype=float32")
     slow(page)

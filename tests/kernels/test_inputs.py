@@ -100,8 +100,19 @@ def test_what_is_no_option_or_no_page_is_one_line(call, said):
 def test_lengths_of_either_integer_and_pages_behind_them_of_any_value():
     exact = decode(3, pages=(1, 10**9))  # its second page holds no token
     torch.testing.assert_close(exact, torch.ones(1, 2, 16))
-    for length in (3, 2**40):  # more than the table has room for: all that it has
-        assert torch.equal(decode(torch.tensor([length])), exact)
+    for length, like in ((3, exact), (2**40, exact), (-(2**31) - 1, 0 * exact)):  # all there is room for; none
+        assert torch.equal(decode(torch.tensor([length])), like)
+    values = torch.ones(1, 2, 16), cache(), cache(), torch.tensor([[0, 1]]), torch.tensor([3])
+    with torch.device("meta"):  # where new tensors are made, which has nothing to do with these
+        assert torch.equal(kernels.decode_attention(*values), exact)
+
+
+def test_a_sequence_without_new_queries_has_no_page_looked_up():
+    values = torch.ones(2, 2, 16), cache(), cache(), torch.tensor([[0, 1], [-1, -1]]), torch.tensor([0, 2, 2])
+    for lengths in ([3, 5], [2**40, 5]):
+        assert torch.equal(kernels.prefill_attention(*values, torch.tensor(lengths)), torch.ones(2, 2, 16))
+    with pytest.raises(InputError, match="block_table holds page -1"):
+        kernels.prefill_attention(*values[:4], torch.tensor([0, 1, 2]), torch.tensor([3, 5]))
 
 
 def test_scales_may_lie_in_any_way_along_a_dimension_of_one():
@@ -121,9 +132,9 @@ def test_no_gradient_is_lost_silently():
 
 def test_memory_that_32_bits_do_not_reach_over_is_refused():
     """Strides along a page and along head_dim are multiplied in 32 bits; all others in 64."""
-    far = torch.empty(1).expand(1, 1, 16, 16).as_strided((1, 1, 2, 16), (0, 0, 0, 0))
-    for strides, dim in (((0, 0, 2**31, 1), 2), ((0, 0, 1, 2**28), 3)):
-        meta = torch.empty_strided((1, 1, 2, 16), strides, device="meta")
+    far = torch.empty(1).expand(1, 1, 16, 16).as_strided((1, 1, 3, 16), (0, 0, 0, 0))
+    for strides, dim in (((0, 0, 2**30, 1), 2), ((0, 0, 1, 2**28), 3)):
+        meta = torch.empty_strided((1, 1, 3, 16), strides, device="meta")
         with pytest.raises(InputError, match=f"k_cache reaches over .* along dimension {dim}; .*contiguous"):
             kernels.get("decode_attention").check({
                 "q": torch.ones(1, 2, 16, device="meta"), "k_cache": meta, "v_cache": far.to("meta"),

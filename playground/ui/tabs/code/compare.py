@@ -21,8 +21,8 @@ from playground.engine.messages import EngineError, Progress
 from playground.ui import bench as form
 from playground.ui import live, panels
 from playground.ui.answer import ask
-from playground.ui.bench import FAST, Bench
-from playground.ui.context import LONG, Context
+from playground.ui.bench import EACH, Bench
+from playground.ui.context import AGAIN, Context
 from playground.ui.tabs.code import view
 
 SAME = "the same"
@@ -65,13 +65,14 @@ def build(context: Context, bench: Bench, target: gr.Dropdown, targets: list[tup
         yield from _compare(context, session.session_hash or "", arch, values)
 
     def again(session: gr.Request, there: bool, arch: str, *values: Any) -> Iterator[list[Any]]:
+        yield [gr.skip()] * 2  # a generator that draws nothing would empty them
         if there:
             yield from _compare(context, session.session_hash or "", arch, values)
 
     choices = [target, other_target, dtype, config, kernel, editor, stage, *bench.inputs]
-    go.click(compare, choices, [compared, shown], **LONG)
-    stage.input(again, [shown, *choices], [compared, shown], **LONG)
-    kernel.input(_edit, [kernel, editor, bench.kernel], [editor, stage], **FAST)
+    go.click(compare, choices, [compared, shown], **AGAIN)
+    stage.input(again, [shown, *choices], [compared, shown], **AGAIN)
+    kernel.input(_edit, [kernel, editor, bench.kernel], [editor, stage], **EACH)
     return Sheet([column, compared, shown], [gr.State(""), config, dtype, kernel, editor])
 
 
