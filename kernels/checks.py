@@ -131,11 +131,11 @@ def need_values(inputs: Mapping[str, Any]) -> None:
 
 
 def _as_read(value: Any, name: str, written: bool) -> Any:
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_nested:
+    if not isinstance(value, torch.Tensor):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            return value
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if value.layout != torch.strided or value.is_nested:
         return value
     if written and any(n > 1 and not step for n, step in zip(value.shape, value.stride(), strict=True)):
         raise InputError(f"{name} is to be written and some of its elements share memory; pass a .clone()", name)

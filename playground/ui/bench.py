@@ -23,7 +23,8 @@ from playground.ui.context import PRIVATE, Context
 NO_CASE = "none"
 SMALL = "default"  # the shape that this host answers at once
 FAST = {**PRIVATE, "queue": False}
-# Sent each time, where several come quickly one after another: once, all but the first would be lost.
+# Sent each time where several come quickly one after another. Of a choice or a click Gradio else drops all but the
+# first; not of a change, whose last one it always sends.
 EACH = {**FAST, "trigger_mode": "multiple"}
 
 

@@ -1,9 +1,11 @@
 """On a slow network: what was chosen and pressed before the page had an answer to the last choice."""
 
 import re
+import threading
 
 from playwright.sync_api import expect
 
+from playground.engine.messages import BenchRequest
 from tests.browser.test_chat import ask
 from tests.browser.test_run import RIGHT, SMALL, size, visit
 
@@ -83,20 +85,29 @@ def test_the_last_of_two_cases_runs(page, base):
     expect(page.locator("#answer")).not_to_have_attribute("data-stale", STALE)
 
 
-def test_a_run_that_is_opened_while_another_works_takes_its_place(page, base):
+def test_a_run_that_is_opened_while_another_works_takes_its_place(page, base, engine, monkeypatch):
     visit(page, base, SMALL)
     page.click("#run")
     page.wait_for_selector(RIGHT)
     page.locator("#run").wait_for()
-    slow(page)
+    timed, stream = threading.Event(), engine.stream
+
+    def waits(request, cancel):
+        if isinstance(request, BenchRequest):
+            timed.wait(60)
+        yield from stream(request, cancel)
+
+    monkeypatch.setattr(engine, "stream", waits)
     size(page, "n").fill("6000")
     page.click("#run")
-    page.locator("#stop").wait_for()
+    page.locator("#here .working").wait_for()  # judged, and now to be timed
     page.locator("#runs [data-open]").first.click()
     expect(size(page, "n")).to_have_value("5000")
+    timed.set()
     page.locator("#run").wait_for()
-    page.wait_for_timeout(1500)
-    assert page.is_visible(RIGHT) and size(page, "n").input_value() == "5000"
+    page.wait_for_timeout(1500)  # in which the other one would be drawn
+    expect(page.locator("#runs [data-open]")).to_have_count(1)
+    expect(page.locator("#here")).to_be_visible()
     expect(page.locator("#answer")).not_to_have_attribute("data-stale", STALE)
 
 

@@ -19,7 +19,7 @@ from playground.engine.sweep_messages import SweepRequest, SweepResult
 from playground.ui import bench as form
 from playground.ui import live, panels, words
 from playground.ui.answer import ask
-from playground.ui.bench import FAST, Bench
+from playground.ui.bench import EACH, FAST, Bench
 from playground.ui.context import AGAIN, LONG, Context
 from playground.ui.tabs import Loaded, Tab, chosen, follows, presses
 from playground.ui.tabs.autotune import charts as tune_charts
@@ -134,7 +134,7 @@ def _wire(context: Context, bench: Bench, parts: Parts, target: gr.Dropdown, ran
     choices = [parts.state, parts.measure, parts.across, parts.down]
     pictures = [parts.grid, parts.lines_head, parts.lines, parts.spread_head, parts.spread]
     for choice in choices[1:]:
-        choice.input(redraw, choices, pictures, **FAST)
+        choice.input(redraw, choices, pictures, **EACH)
 
 
 def _wire_recorded(context: Context, bench: Bench, parts: Parts, shown: gr.Button) -> None:

@@ -1,7 +1,7 @@
 """The Code tab's comparison: the choice above beside another target, dtype or config, or beside an edit of its kernel.
 
-An edit is compiled here and never run, which is for the Run tab, and changes nothing: it lasts as long as the page is
-open.
+An edit is compiled here and never run, which is for the Run tab, and changes nothing: it lasts until another kernel
+is compiled.
 """
 
 from __future__ import annotations

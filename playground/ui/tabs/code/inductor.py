@@ -22,12 +22,12 @@ PATTERNS = (
 def inductor(result: InductorResult, kernel: str, ours: int | None) -> str:
     """How many kernels each way takes and what they move, what to notice, then each of Inductor's kernels.
 
-    ours: launches of our own plan of the kernel.
+    ours: launches of the kernel's own plan.
     """
     rows = [("torch.compile", _runs(result), words.text(result.bytes_moved, words.BYTES))]
     rows.append(("eager", words.count(result.eager_kernels, "kernel"), words.text(result.eager_bytes, words.BYTES)))
     if ours is not None and not result.block:
-        rows.append((f"{kernel} here", words.count(ours, "launch").replace("launchs", "launches"), ""))
+        rows.append(("this kernel", words.count(ours, "launch").replace("launchs", "launches"), ""))
     body = "".join(f"<tr><th scope=row>{a}</th><td>{b}</td><td>{c}</td></tr>" for a, b, c in rows)
     heads = "<th scope=col></th><th scope=col>runs</th><th scope=col>bytes moved, modelled</th>"
     figure = (
@@ -35,7 +35,9 @@ def inductor(result: InductorResult, kernel: str, ours: int | None) -> str:
     )
     seen = "".join(f"<li><b>{escape(claim)}</b><span>{escape(plain)}</span></li>" for claim, plain in notice(result))
     opened = " open" if len(result.kernels) == 1 else ""
-    return f'{figure}<ul class="why">{seen}</ul>' + "".join(_generated(k, opened) for k in result.kernels)
+    of = "a decoder block" if result.block else kernel  # which stays here when another is compiled above
+    written = "".join(_generated(k, opened) for k in result.kernels)
+    return f'<p class="quiet">Of {of}.</p>{figure}<ul class="why">{seen}</ul>{written}'
 
 
 def _runs(result: InductorResult) -> str:

@@ -49,9 +49,9 @@ def build(context: Context, bench: Bench, parts: Parts) -> Sheet:
     def compared(event: gr.EventData, now: Visit) -> list[Any]:
         return shows(now.picking([int(n) for n in event.numbers]))
 
-    there = listed.open(opened, kept, [*parts.outputs, *bench.shown, *outputs], **LIGHT)
+    there = listed.open(opened, kept, [*parts.outputs, *bench.shown, *outputs], **form.EACH)
     there.success(None, bench.inputs, None, js="(...values) => tp.stands('answer', values)", api_visibility="private")
-    listed.compare(compared, kept, outputs, **LIGHT)
+    listed.compare(compared, kept, outputs, **form.EACH)
     for name, button in buttons.items():
         make = EXPORTS[name]
         button.click(lambda now, make=make: make(now), kept, file, **LIGHT).success(
