@@ -237,8 +237,6 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
     # One that is asked while another answers takes its place.
     streams = [e.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG) for e in events]
     stop.click(stopped, None, None, **form.FAST)
-    # At once in the browser, which takes its events in turn: what is asked before Clear is answered starts afresh.
-    clear.click(None, None, parts.bot, js="() => [[]]", api_visibility="private")
     # Cancelled in the browser too: a drawing that is on its way would come after the clearing.
     clear.click(cleared, None, parts.drawn, cancels=streams, **form.FAST)
 
