@@ -25,7 +25,7 @@ from kernels.attention_problem import check as check_attention
 from kernels.attention_problem import cost as attention_cost
 from kernels.attention_problem import make_inputs as attention_inputs
 from kernels.checks import need_dtype, need_no_grad, need_same_device, need_shape
-from kernels.online_softmax import LOG2E, attend_block, normalised
+from kernels.online_softmax import LOG2E, attend_block, no_key_yet, normalised
 from kernels.paged_kv import attention_scale
 from kernels.spec import Bug, Config, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
@@ -54,9 +54,7 @@ def alibi_attention_kernel(
     # The products are scaled later, so the slope is divided by the scale, which is the same.
     slope = tl.load(slopes_ptr + head).to(tl.float32) * 1.4426950408889634 / scale
     position = queries + kv_len - q_len  # a query's own place among the keys
-    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    denom = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    acc, m, denom = no_key_yet(BLOCK_M, BLOCK_D)
     for start in range(0, tl.minimum((block + 1) * BLOCK_M + kv_len - q_len, kv_len), BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         rows = n[:, None].to(tl.int64)

@@ -27,9 +27,8 @@ import triton.language as tl
 from kernels.checks import need_shape
 from kernels.decode_attention_peers import BASELINES, eager
 from kernels.dependent import let_next_begin, wait_for_last
-from kernels.online_softmax import LOG2E, normalised
+from kernels.online_softmax import LOG2E, no_key_yet, normalised
 from kernels.paged_kv import (
-    as_int32,
     attention_scale,
     cache_bytes,
     check_paged,
@@ -42,6 +41,8 @@ from kernels.paged_kv import (
 )
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
+
+MOST_SPLITS = 4096  # on a CPU: with a head_dim of 256 the most that a tile may hold
 
 
 @triton.jit
@@ -63,7 +64,7 @@ def decode_attention_kernel(
     n = first + tl.arange(0, BLOCK_N)
     table = block_table_ptr + seq * stride_bs
     # Loaded together, so that three latencies pass at once: the length, the first page ids, the queries.
-    length = tl.minimum(tl.load(lengths_ptr + seq), capacity)
+    length = tl.maximum(tl.minimum(tl.load(lengths_ptr + seq), capacity), 0).to(tl.int32)
     page = tl.load(table + n // PAGE_SIZE, mask=n < capacity, other=0)
     g = tl.arange(0, BLOCK_G)
     d = tl.arange(0, BLOCK_D)
@@ -76,9 +77,7 @@ def decode_attention_kernel(
     if k_scale_ptr is not None:
         k_scale_ptr += head * stride_sh
         v_scale_ptr += head * stride_sh
-    m = tl.full([BLOCK_G], float("-inf"), tl.float32)
-    denom = tl.zeros([BLOCK_G], tl.float32)
-    acc = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
+    acc, m, denom = no_key_yet(BLOCK_G, BLOCK_D)
     if SPLIT_KV == BLOCK_N:
         live = n < length
         acc, m, denom = paged_block(
@@ -125,7 +124,7 @@ def join_splits_kernel(
     m = tl.load(stats_ptr + 2 * part, mask=used, other=float("-inf"))
     denom = tl.load(stats_ptr + 2 * part + 1, mask=used, other=0.0)
     top = tl.max(m, axis=0)
-    weight = tl.where(used, tl.exp2(m - tl.where(top == float("-inf"), 0.0, top)), 0.0)
+    weight = tl.where(used, tl.exp2(m - top), 0.0)
     total = tl.sum(weight * denom, axis=0)
     joined = tl.sum(acc * weight[:, None], axis=0) / tl.where(total == 0.0, 1.0, total)
     tl.store(out_ptr + row * HEAD_DIM + d, joined, mask=d < HEAD_DIM)
@@ -150,7 +149,7 @@ def decode_attention(
     Raises InputError, on the CPU for a page outside the cache too.
     """
     return SPEC.run(
-        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=as_int32(lengths), scale=scale,
+        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, lengths=lengths, scale=scale,
         k_scale=k_scale, v_scale=v_scale,
     )  # fmt: skip
 
@@ -234,7 +233,10 @@ def configs(inputs, target):
     group = q.shape[1] // max(k_cache.shape[1], 1)
     capacity = max(table.shape[1] * k_cache.shape[2], 1)
     if target.kind == "cpu":
-        for block_n, split in ((32, 256), (64, 256), (32, 128), (16, 512)):
+        # What joins the splits holds them all: of a very long table they are longer.
+        least = pow2(triton.cdiv(capacity, MOST_SPLITS))
+        choices = ((32, 256), (64, 256), (32, 128), (16, 512))
+        for block_n, split in dict.fromkeys((block_n, max(split, least)) for block_n, split in choices):
             yield Config({"BLOCK_G": pow2(group), "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps=1)
         return
     block_g = max(pow2(group), 16)  # the smallest tile that a tensor core takes
@@ -301,6 +303,10 @@ def _one_token(inputs):
     return {**inputs, "lengths": torch.ones_like(inputs["lengths"])}
 
 
+def _far_out(inputs):
+    return {**inputs, "scale": 1e9}
+
+
 def _far_apart(inputs):
     # Scores in the thousands: exp of one overflows, unless the maximum is subtracted first.
     return {**inputs, "q": inputs["q"] * 300}
@@ -347,6 +353,7 @@ SPEC = KernelSpec(
         Edge("One past a page", "context=17: one token in the second page", {**_SMALL, "context": 17}),
         Edge("Odd group", "7 heads share a kv head: padded rows", {**_SMALL, "group": 7}),
         Edge("Odd head", "head_dim=40, pages of 5", {**_SMALL, "head_dim": 40, "page_size": 5}),
+        Edge("Scores far out", "scores beyond 10^9: the maximum comes off exactly", _SMALL, _far_out),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Large scores", "scores in the thousands: the maximum comes off first", _SMALL, _far_apart),
         Edge("No sequences", "seqs=0: nothing to do", {**_SMALL, "seqs": 0}),
@@ -362,7 +369,7 @@ SPEC = KernelSpec(
         ),
         Bug(
             "Splits not rescaled",
-            find='weight = tl.where(used, tl.exp2(m - tl.where(top == float("-inf"), 0.0, top)), 0.0)',
+            find="weight = tl.where(used, tl.exp2(m - top), 0.0)",
             replace="weight = tl.where(used, 1.0, 0.0)",
             hint="Each split subtracted its own maximum. Are they the same?",
             symptom="long contexts come out wrong, those of one split right",

@@ -87,11 +87,10 @@ def masked(scores, position, row, kv_len, CAUSAL: gl.constexpr, BLOCK: gl.conste
 
 
 @gluon.jit
-def finite(m, MASKED: gl.constexpr):
-    """What to subtract: the maximum, or 0 for a query that has met no key yet, since -inf - -inf is NaN."""
-    if MASKED:
-        return gl.where(m == float("-inf"), 0.0, m)
-    return m
+def scale_of_rows(top, scale):
+    """As in kernels/online_softmax.py: a power of two for rows whose largest score is far out."""
+    power = (scale.to(gl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000
+    return gl.where(gl.abs(top) < 2.0**26 / scale, scale, power.to(gl.float32, bitcast=True))
 
 
 @gluon.jit
@@ -114,10 +113,11 @@ def walk(
         mbarrier.arrive(k_free.index(j % STAGES), count=1)
         if MASKED:
             scores = masked(scores, position, top - j * BLOCK, kv_len, CAUSAL, BLOCK, SCORES)
-        new_m = gl.maximum(m, gl.max(scores, 1) * scale)
-        above = finite(new_m, MASKED)
-        p = gl.exp2(scores * scale - above[:, None])
-        alpha = gl.exp2(m - above)
+        largest = gl.max(scores, 1)
+        by_row = scale_of_rows(largest, scale)
+        new_m = gl.maximum(m, largest * by_row)
+        p = gl.exp2(scores * by_row[:, None] - new_m[:, None])
+        alpha = gl.exp2(m - new_m)
         denom = denom * alpha + gl.sum(p, 1)
         m = new_m
         acc, _ = warpgroup_mma_wait(0, deps=(sums, weights))
@@ -150,8 +150,11 @@ def computing(
     scores = warpgroup_mma(q, k, gl.zeros([ROWS, BLOCK], gl.float32, SCORES), use_acc=False)
     mbarrier.arrive(k_free.index(0), count=1)
     scores = masked(scores, position, top, kv_len, CAUSAL, BLOCK, SCORES)
-    m = gl.max(scores, 1) * scale
-    p = gl.exp2(scores * scale - finite(m, True)[:, None])
+    largest = gl.max(scores, 1)
+    by_row = scale_of_rows(largest, scale)
+    # Float32's least number for a query that has met no key yet, since -inf - -inf is NaN.
+    m = gl.maximum(largest * by_row, -3.4028234663852886e38)
+    p = gl.exp2(scores * by_row[:, None] - m[:, None])
     denom = gl.sum(p, 1)
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, OUT)
     acc, m, denom, p = walk(
@@ -309,6 +312,10 @@ def unsupported(dtype, target):
     return f"gluon_attention is written for Hopper (sm_90), and this is {here}: use attention, or read its sm_90 code"
 
 
+def _far_out(inputs):
+    return {**inputs, "scale": 1e9}
+
+
 SPEC = KernelSpec(
     name="gluon_attention",
     title="Attention, by hand for Hopper",
@@ -336,6 +343,7 @@ SPEC = KernelSpec(
         Edge("All keys", "causal=False, the last block cut by kv_len", SMALL, lambda i: {**i, "causal": False}),
         Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**SMALL, "q_len": 1, "kv_len": 20}),
         Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**SMALL, "kv_len": 33}),
+        Edge("Scores far out", "scores beyond 10^9: the maximum comes off exactly", SMALL, _far_out),
         Edge("Several rounds", "kv_len=700: each buffer is filled several times", {**SMALL, "kv_len": 700}),
         Edge("No keys", "kv_len=0: zeros", {**SMALL, "kv_len": 0}),
         Edge("No batch", "batch=0: nothing to do", {**SMALL, "batch": 0}),

@@ -5,7 +5,7 @@ the running maximum m, the sum denom of exponentials and the weighted sum acc of
 block brings a larger maximum, what was summed before is scaled down by exp(m_old - m_new).
 
 Scores come in units of log2, since exp2 is what the hardware has. A masked score is -inf, and a row that has seen
-nothing but masked scores keeps m = -inf and denom = 0: its answer is 0, as PyTorch's fused attention gives it.
+nothing but masked scores keeps denom = 0: its answer is 0, as PyTorch's fused attention gives it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,36 @@ LOG2E = 1.4426950408889634  # scores * LOG2E are scores in units of log2
 
 
 @triton.jit
+def no_key_yet(M: tl.constexpr, D: tl.constexpr):
+    """The (acc, m, denom) of M rows that have met no key; m is float32's least number, since -inf - -inf is NaN."""
+    m = tl.full([M], -3.4028234663852886e38, tl.float32)
+    return tl.zeros([M, D], tl.float32), m, tl.zeros([M], tl.float32)
+
+
+@triton.jit
+def scale_of_rows(top, scale):
+    """What turns each row's products into scores [M], the largest product `top` [M] exactly where its score is far out.
+
+    An exponent is one multiply-add, of a maximum that was rounded before: from scores of 2^26 on the two differ by more
+    than an exponential can bear. A power of two, the next above scale, rounds nothing; that the weights there come out
+    sharper, by a factor below 2, is less than what float32 leaves of such scores.
+    """
+    power = ((scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000).to(tl.float32, bitcast=True)
+    return tl.where(tl.abs(top) < 2.0**26 / scale, scale, power)
+
+
+@triton.jit
 def attend_block(acc, m, denom, products, scale, v, v_scale):
     """One block of keys: products q k^T float32 [M, N], v [N, D], v_scale [N] or None; returns the new (acc, m, denom).
 
     scale > 0 turns products into scores in units of log2. acc: float32 [M, D]; m, denom: float32 [M].
     """
     # The maximum of the products, scaled, is the maximum of the scores: so each exponent is one multiply-add.
-    new_m = tl.maximum(m, tl.max(products, axis=1) * scale)
-    # -inf - -inf would be NaN; with 0 in its place every exponential of such a row is exp2(-inf) = 0.
-    base = tl.where(new_m == float("-inf"), 0.0, new_m)
-    weights = tl.exp2(products * scale - base[:, None])
-    alpha = tl.exp2(m - base)
+    top = tl.max(products, axis=1)
+    scale = scale_of_rows(top, scale)
+    new_m = tl.maximum(m, top * scale)
+    weights = tl.exp2(products * scale[:, None] - new_m[:, None])
+    alpha = tl.exp2(m - new_m)
     denom = denom * alpha + tl.sum(weights, axis=1)
     if v_scale is not None:
         weights = weights * v_scale[None, :]  # the scale of a value's codes belongs to its weight as well

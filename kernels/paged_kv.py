@@ -150,25 +150,15 @@ def need_pages(block_table, k_cache, lengths, q_starts=None):
         )
 
 
-def as_int32(lengths):
-    """What the kernels count in; a length beyond it is more than any table has room for. The check sees all else."""
-    plain = isinstance(lengths, torch.Tensor) and lengths.layout == torch.strided
-    return lengths.clamp(0, 2**31 - 1).to(torch.int32) if plain and lengths.dtype == torch.int64 else lengths
-
-
 def need_scale(inputs):
     if inputs.get("scale") is not None:
         need_number(inputs["scale"], "scale", positive=True)
 
 
 def attention_scale(inputs):
-    """The scale given, or 1 / sqrt(head_dim). Raises InputError where it is not positive."""
+    """The scale given, or 1 / sqrt(head_dim)."""
     scale = inputs.get("scale")
-    if scale is None:
-        return inputs["q"].shape[-1] ** -0.5
-    if not scale > 0:
-        raise InputError(f"scale is {scale}; it needs a positive number", "scale")
-    return scale
+    return inputs["q"].shape[-1] ** -0.5 if scale is None else scale
 
 
 def paged_args(inputs, target):

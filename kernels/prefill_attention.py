@@ -20,9 +20,8 @@ import triton
 import triton.language as tl
 
 from kernels.checks import InputError, need_dtype, need_rank, need_same_device
-from kernels.online_softmax import LOG2E, normalised
+from kernels.online_softmax import LOG2E, no_key_yet, normalised
 from kernels.paged_kv import (
-    as_int32,
     attention_scale,
     cache_bytes,
     check_paged,
@@ -59,8 +58,8 @@ def prefill_attention_kernel(
     offset = (block - first // BLOCK_M - seq) * BLOCK_M
     if first + offset >= last:
         return
-    length = tl.load(lengths_ptr + seq, mask=seq < n_seqs, other=0).to(tl.int32)
-    length = tl.minimum(length, capacity)
+    length = tl.minimum(tl.load(lengths_ptr + seq, mask=seq < n_seqs, other=0), capacity)
+    length = tl.maximum(length, 0).to(tl.int32)
     tokens = first + offset + tl.arange(0, BLOCK_M)
     position = length - (last - first) + offset + tl.arange(0, BLOCK_M)  # [M]
     d = tl.arange(0, BLOCK_D)
@@ -74,9 +73,7 @@ def prefill_attention_kernel(
         k_scale_ptr += kv_head * stride_sh
         v_scale_ptr += kv_head * stride_sh
     table = block_table_ptr + seq.to(tl.int64) * stride_bs
-    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    denom = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    acc, m, denom = no_key_yet(BLOCK_M, BLOCK_D)
     # Keys behind the block's last query are met by none of it.
     high = tl.minimum(length, length - (last - first) + offset + BLOCK_M)
     for start in range(0, high, BLOCK_N):
@@ -112,7 +109,7 @@ def prefill_attention(
     Raises InputError, on the CPU for a page outside the cache too.
     """
     return SPEC.run(
-        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, q_starts=q_starts, lengths=as_int32(lengths),
+        q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, q_starts=q_starts, lengths=lengths,
         scale=scale, k_scale=k_scale, v_scale=v_scale,
     )  # fmt: skip
 
@@ -240,6 +237,10 @@ def _nothing_cached(inputs):
     return inputs
 
 
+def _far_out(inputs):
+    return {**inputs, "scale": 1e9}
+
+
 def _sliced(inputs):
     q = inputs["q"]
     return {**inputs, "q": torch.cat((q, q), dim=1)[:, q.shape[1] :]}
@@ -285,6 +286,7 @@ SPEC = KernelSpec(
         Edge("One query each", "q_len=1: a decode step", {**_SMALL, "q_len": 1}),
         Edge("Empty lengths", "lengths of 0: no key is met, zeros", _SMALL, _nothing_cached),
         Edge("Many sequences", "33 sequences: more blocks than tokens fill", {**_SMALL, "seqs": 33, "q_len": 3}),
+        Edge("Scores far out", "scores beyond 10^9: the maximum comes off exactly", _SMALL, _far_out),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Slice of heads", "q is a slice: strides, not widths", _SMALL, _sliced),
         Edge("No tokens", "q_len 1, seqs 0: nothing to do", {**_SMALL, "seqs": 0}),

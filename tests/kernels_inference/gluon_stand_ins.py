@@ -226,6 +226,17 @@ def store(pointer: Pointer, values: Any, mask: Any) -> None:
     pointer.values.view(-1)[at[mask]] = values[mask].to(pointer.values.dtype)
 
 
+class Scalar(torch.Tensor):
+    """A number given to a kernel, whose bits can be taken for another type's."""
+
+    def to(self, dtype, bitcast=False):
+        return self.view(dtype) if bitcast else super().to(dtype)
+
+
+def scalar(value: float) -> torch.Tensor:
+    return torch.tensor(value).as_subclass(Scalar)
+
+
 def module(name: str, **names: Any) -> ModuleType:
     made = ModuleType(name)
     vars(made).update(names)
@@ -236,10 +247,10 @@ def language(machine: Machine) -> ModuleType:
     number = torch.as_tensor
     return module(
         "language", constexpr=object, bfloat16=torch.bfloat16, float16=torch.float16, float32=torch.float32,
-        int64=torch.int64, program_id=lambda axis: torch.tensor(machine.program), store=store,
+        int32=torch.int32, int64=torch.int64, program_id=lambda axis: torch.tensor(machine.program), store=store,
         warp_specialize=PARTITIONS.run,
         arange=lambda a, b, layout: torch.arange(a, b), static_range=range,
-        zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype), exp2=torch.exp2,
+        zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype), exp2=torch.exp2, abs=torch.abs,
         where=torch.where, sum=torch.sum, max=lambda x, axis: x.amax(axis), convert_layout=lambda x, layout: x,
         maximum=lambda a, b: torch.maximum(number(a), number(b)), allocate_shared_memory=allocate,
         minimum=lambda a, b: torch.minimum(number(a), number(b)), NVMMASharedLayout=None,

@@ -139,6 +139,47 @@ def test_scores_far_below_zero_are_not_taken_for_masked():
     assert close(kernels.attention(q, k, v, scale=1.0), expected, 1e-6)
 
 
+# What the scores of 200 keys each are near to, in the order in which they are met.
+FAR = {"rising": (-3e11, -2e3, 5.0, 4e11), "falling": (4e11, 5.0, -2e3, -3e11), "all far below": (-7e9,) * 4}
+KERNELS = {
+    "attention": lambda q, k, v: kernels.attention(q, k, v, scale=1.0),
+    "alibi": lambda q, k, v: kernels.alibi_attention(q, k, v, torch.zeros(2), scale=1.0),
+    "decode": lambda q, k, v: kernels.decode_attention(
+        q[:, :, 0], *paged(k, v, 16), torch.tensor([k.shape[2]]), scale=1.0
+    )[:, :, None],
+    "prefill": lambda q, k, v: kernels.prefill_attention(
+        q[:, :, 0], *paged(k, v, 16), torch.tensor([0, 1]), torch.tensor([k.shape[2]]), scale=1.0
+    )[:, :, None],
+}
+
+
+@pytest.mark.parametrize("scores", FAR.values(), ids=FAR)
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_the_maximum_comes_off_exactly_however_far_out_scores_are(kernel, scores):
+    """An exponent of one multiply-add, of a rounded maximum, is wrong by thousands out there: NaN, or 0."""
+    q, v = torch.ones(1, 2, 1, 16), normal(1, 1, 800, 16, seed=1)
+    along = torch.tensor(scores).repeat_interleave(200) * (1 + 0.1 * normal(800, seed=2))
+    k = (along[:, None] / 16).expand(1, 1, 800, 16).contiguous()
+    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True, scale=1.0)
+    assert close(kernel(q, k, v), expected)
+
+
+@pytest.mark.parametrize("softcap", (2.0, 50.0, 1e4, 1e30))
+def test_a_softcap_of_any_size_bends_scores_as_tanh_does(softcap):
+    q, k, v = normal(1, 2, 70, 64), normal(1, 2, 70, 64, seed=1), normal(1, 2, 70, 64, seed=2)
+    scores = softcap * torch.tanh(q.double() @ k.double().mT / 8 / softcap)
+    expected = torch.softmax(scores, -1) @ v.double()
+    assert close(kernels.attention(q, k, v, causal=False, softcap=softcap), expected, 2e-6)
+
+
+def test_a_table_for_millions_of_tokens_is_split_no_further_than_can_be_joined():
+    q, cache = normal(1, 2, 128), normal(1, 1, 16, 128, seed=1)
+    table = torch.zeros(1, 2**21 // 16 + 1, dtype=torch.int32)
+    got = kernels.decode_attention(q, cache, cache, table, torch.tensor([10]))
+    k = cache[:, :, :10].double()
+    assert close(got[0], F.scaled_dot_product_attention(q[:, :, None].double(), k, k, enable_gqa=True)[0, :, 0])
+
+
 @pytest.mark.parametrize("window, causal", [(1, True), (7, True), (64, True), (1000, True), (7, False)])
 def test_windows(window, causal):
     q, k, v = normal(1, 1, 150, 32), normal(1, 1, 170, 32, seed=1), normal(1, 1, 170, 32, seed=2)

@@ -13,7 +13,7 @@ from kernels.online_softmax import LOG2E
 from kernels.spec import Target
 from playground.engine import edits
 from playground.engine.compile import compile_launch
-from tests.kernels_inference.gluon_stand_ins import Descriptor, Machine, Pointer, load
+from tests.kernels_inference.gluon_stand_ins import Descriptor, Machine, Pointer, load, scalar
 
 SPEC = kernels.get("gluon_attention")
 LATE = {"copies late": (True, False), "products late": (False, True)}
@@ -35,7 +35,7 @@ def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_register
     for machine.program in range(2 * 4 * q_blocks):
         kernel(
             Descriptor(q, rows), Descriptor(k, block), Descriptor(v, block), Pointer(out),
-            head_dim**-0.5 * LOG2E, 4, 2, q_len, kv_len, q_blocks, CAUSAL=causal, HEAD_DIM=head_dim, ROWS=rows,
+            scalar(head_dim**-0.5 * LOG2E), 4, 2, q_len, kv_len, q_blocks, CAUSAL=causal, HEAD_DIM=head_dim, ROWS=rows,
             BLOCK=block, STAGES=stages, Q_REGISTERS=in_registers,
         )  # fmt: skip
     return out.double(), SPEC.reference(q.double(), k.double(), v.double(), causal)
