@@ -88,7 +88,10 @@ BESIDE = (
     ("kv_cache_write", {"tokens": 65_536}, "consecutive"),
     ("decode_attention", {"seqs": 1}, ""),
     ("decode_attention", {"seqs": 16}, ""),
-    ("decode_attention", {"seqs": 64}, ""),
+    ("decode_attention", {"seqs": 64, "context": 4096}, ""),
+    ("decode_attention", {"seqs": 64, "context": 512, "head_dim": 128}, ""),
+    ("decode_attention", {"seqs": 64, "context": 512, "head_dim": 64, "kv_heads": 8}, ""),
+    ("decode_attention", {"seqs": 64, "context": 512, "kv_heads": 3}, ""),
     ("rms_norm", {"rows": 16_384}, ""),
     ("layer_norm", {"rows": 16_384}, ""),
 )
