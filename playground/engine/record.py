@@ -2,7 +2,8 @@
 
 Every kernel over its presets and dtypes, and over sizes of the dim that its spec sweeps, beside eager, torch.compile
 and the baselines that are installed. A file is written after each step, so a recording that is stopped goes on where
-it was; what is recorded with the same kernel and versions is not measured again.
+it was; what is recorded with the same kernel and versions is not measured again. Times of an older kernel stay, marked
+as stale, until their shape is measured anew.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ def record(
 
 
 def opened(spec: KernelSpec, out: Path, peaks: roofs.Roofs, job: Job, force: bool) -> Recording:
-    """The kernel's recording so far, or a new one where the kernel or the versions have changed."""
+    """The kernel's recording so far, or a new one where the kernel or the versions have changed.
+
+    Of an older kernel the new one keeps the times, as stale.
+    """
     gpu, arch = host.name(job.device), Target.of(job.device).arch
     source = execute.source(job)
     fresh = Recording(
@@ -99,8 +103,9 @@ def opened(spec: KernelSpec, out: Path, peaks: roofs.Roofs, job: Job, force: boo
     if force or not path.exists():
         return fresh
     old = recordings.load(path)
-    same = old.source_hash == fresh.source_hash and old.versions == fresh.versions
-    return old.model_copy(update={"date": fresh.date}) if same else fresh
+    if old.source_hash != fresh.source_hash:
+        return fresh.model_copy(update={"benches": tuple(b.model_copy(update={"stale": True}) for b in old.benches)})
+    return old.model_copy(update={"date": fresh.date}) if old.versions == fresh.versions else fresh
 
 
 def steps(specs: Sequence[KernelSpec]) -> Iterator[Step]:
@@ -141,7 +146,11 @@ def has(recording: Recording, step: Step) -> bool:
     """Whether the step is done, or gave no result for a reason that is noted."""
     if step.label in recording.skipped:
         return True
-    return any(b.choice.dims == step.dims and b.choice.dtype == step.dtype for b in recording.benches)
+    return any(not b.stale and _is_of(b, step) for b in recording.benches)
+
+
+def _is_of(bench: BenchResult, step: Step) -> bool:
+    return bench.choice.dims == step.dims and bench.choice.dtype == step.dtype
 
 
 def measure(recording: Recording, step: Step, job: Job) -> tuple[Recording, str]:
@@ -149,7 +158,8 @@ def measure(recording: Recording, step: Step, job: Job) -> tuple[Recording, str]
     asked: dict[str, Any] = {"kernel": step.spec.name, "dims": dict(step.dims), "dtype": step.dtype}
     try:
         timed = bench.bench(BenchRequest(**asked, quick=not step.preset), job)
-        update: dict[str, object] = {"benches": (*recording.benches, _as_recorded(timed))}
+        others = tuple(b for b in recording.benches if not _is_of(b, step))
+        update: dict[str, object] = {"benches": (*others, _as_recorded(timed))}
         if step.preset:
             ran = execute.run(RunRequest(**asked, baselines=()), job)
             update["runs"] = (*recording.runs, _as_recorded(ran))

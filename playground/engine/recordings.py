@@ -29,7 +29,8 @@ DIGITS = 6  # significant ones, of every figure in a file
 class Recording(Message):
     """All that is recorded of one kernel on one GPU.
 
-    source_hash: of what ran, see fingerprint.py. skipped: shapes that gave no result, each with the reason.
+    source_hash: of what ran, see fingerprint.py; but a bench that is stale is of an older kernel, and waits to be
+    measured anew. skipped: shapes that gave no result, each with the reason.
     """
 
     gpu: str
@@ -112,7 +113,7 @@ def find(directory: Path, chosen: Chosen) -> tuple[BenchResult, ...]:
         found += [(distance(b.choice.dims, chosen.dims), b, stale) for b in recording.benches]
     found = [item for item in found if item[1].choice.dtype == chosen.dtype]
     found.sort(key=lambda item: item[0])
-    results = [bench.model_copy(update={"stale": stale}) for _, bench, stale in found]
+    results = [bench.model_copy(update={"stale": stale or bench.stale}) for _, bench, stale in found]
     if results and found[0][0] > 0:
         asked = ", ".join(f"{name}={value:,}" for name, value in chosen.dims.items())
         had = ", ".join(f"{name}={value:,}" for name, value in results[0].choice.dims.items())
@@ -167,6 +168,9 @@ def check(directory: Path) -> list[str]:
             continue
         if stale:
             lines.append(f"{name}: recorded with an older kernel on {recording.date[:10]}; record it again")
+        elif older := sum(bench.stale for bench in recording.benches):
+            shapes = f"{older} of {len(recording.benches)} shapes"
+            lines.append(f"{name}: {shapes} recorded with an older kernel; record it again")
     return lines + _older_peers(directory)
 
 

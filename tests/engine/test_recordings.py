@@ -10,9 +10,11 @@ import sys
 import types
 
 import pytest
+import torch
 
 import kernels
 from playground.engine import choose, fingerprint, record, recordings
+from playground.engine.job import Job
 from playground.engine.messages import (
     BenchResult,
     Choice,
@@ -209,6 +211,25 @@ def test_a_step_is_done_once_it_is_measured_or_noted():
     assert not record.has(recorded(), step) and not record.has(recorded(benched(4096, "float16")), step)
     assert record.has(recorded(benched(4096)), step)
     assert record.has(recorded(skipped={step.label: "no room"}), step)
+
+
+def test_times_of_an_older_kernel_stay_as_stale_until_their_shape_is_measured_anew(tmp_path):
+    """A recording that was stopped early after a change left nothing of the shapes behind it."""
+    job, peaks = Job(torch.device("cpu")), Roofs(copy_gbps=10.0, source=SOURCE)
+    new = record.opened(SPEC, tmp_path, peaks, job, force=False)
+    older = new.model_copy(update={"source_hash": "0" * 16, "benches": (benched(4096), benched(1024))})
+    path = recordings.save(tmp_path, older)
+    opened = record.opened(SPEC, tmp_path, peaks, job, force=False)
+    assert opened.source_hash == new.source_hash and [b.stale for b in opened.benches] == [True, True]
+    step = record.Step(SPEC, {"n": 4096}, "float32")
+    assert not record.has(opened, step)
+    after, _ = record.measure(opened, step, job)
+    assert [(b.choice.dims["n"], b.stale) for b in after.benches] == [(1024, True), (4096, False)]
+    assert record.has(after, step) and recordings.save(tmp_path, after) == path
+    assert [b.stale for b in recordings.find(tmp_path, chosen(dims={"n": 1000}))] == [True, False]
+    assert recordings.check(tmp_path) == [
+        f"{path.parent.name}/vector_add: 1 of 2 shapes recorded with an older kernel; record it again"
+    ]
 
 
 def test_recording_without_a_gpu_says_so(monkeypatch, tmp_path):
