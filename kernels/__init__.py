@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import pkgutil
 
 from kernels.checks import InputError
+from kernels.interpreted import float32_arguments
 from kernels.spec import KernelSpec
 
 __all__ = ["InputError", "KernelSpec", "all_kernels", "get"]
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    float32_arguments()
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernels.interpreted import float32_arguments
 from kernels.spec import Draw, Target, torch_dtype
 
 
@@ -88,9 +89,11 @@ def reproduce(
 ) -> bool:  # fmt: skip
     """Run the kernel and judge it. Returns whether it is right."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if os.environ.get("TRITON_INTERPRET") == "1" and dtype == "bfloat16":
-        print("No GPU here: the interpreter stands in, in float32, because it gets bfloat16 wrong.")
-        dtype = "float32"
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        float32_arguments()
+        if dtype == "bfloat16":
+            print("No GPU here: the interpreter stands in, in float32, because it gets bfloat16 wrong.")
+            dtype = "float32"
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
 
     def inputs() -> dict[str, Any]:
