@@ -135,6 +135,7 @@ def test_times_need_not_wait_for_roofs_and_take_their_shares_later(monkeypatch):
 
     whole = run(dims={"n": 100_000})
     monkeypatch.setattr(roofs, "roofs", not_now)
+    monkeypatch.delitem(roofs._measured, CPU, raising=False)  # what another test of this process measured
     alone = run(dims={"n": 100_000}, roofs=False)
     own = alone.providers["triton"]
     assert alone.ok and alone.roofs is None and alone.bound == "memory" and alone.floor_us == 0.0

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import kernels
-from playground.engine import choose, fingerprint, record, recordings
+from playground.engine import choose, fingerprint, record, recordings, roofs
 from playground.engine.job import Job
 from playground.engine.messages import (
     BenchResult,
@@ -213,9 +213,10 @@ def test_a_step_is_done_once_it_is_measured_or_noted():
     assert record.has(recorded(skipped={step.label: "no room"}), step)
 
 
-def test_times_of_an_older_kernel_stay_as_stale_until_their_shape_is_measured_anew(tmp_path):
+def test_times_of_an_older_kernel_stay_as_stale_until_their_shape_is_measured_anew(tmp_path, monkeypatch):
     """A recording that was stopped early after a change left nothing of the shapes behind it."""
     job, peaks = Job(torch.device("cpu")), Roofs(copy_gbps=10.0, source=SOURCE)
+    monkeypatch.setitem(roofs._measured, job.device, peaks)
     new = record.opened(SPEC, tmp_path, peaks, job, force=False)
     older = new.model_copy(update={"source_hash": "0" * 16, "benches": (benched(4096), benched(1024))})
     path = recordings.save(tmp_path, older)
