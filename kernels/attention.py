@@ -302,7 +302,7 @@ SPEC = KernelSpec(
         Edge("Window", "only the latest 17 keys", SMALL, _with(window=17)),
         Edge("Softcap", "scores bent below 2", SMALL, _with(softcap=2.0)),
         Edge("Large scores", "scores in the thousands: exp overflows without the maximum", SMALL, _with(scale=60.0)),
-        Edge("Scores far out", "scores beyond 10^9: the maximum comes off exactly", SMALL, _with(scale=1e9)),
+        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", SMALL, _with(scale=1e9)),
         Edge("Odd head", "head_dim=40: a mask on the lanes", {**SMALL, "head_dim": 40}),
         Edge("Heads inside", "[batch, tokens, heads, head_dim] in memory: strides", SMALL, _sliced_qkv),
         Edge("No batch", "batch=0: nothing to do", {**SMALL, "batch": 0}),
@@ -319,7 +319,7 @@ SPEC = KernelSpec(
         Bug(
             "Sums not rescaled",
             find="        acc, m, denom = attend_block(acc, m, denom, products, scale, v, None)",
-            replace="        acc, _, denom = attend_block(acc, m * 0 + 4.0, denom, products, scale, v, None)",
+            replace="        acc, _, denom = attend_block(acc, m * 0 - 4.0, denom, products, scale, v, None)",
             hint="What happens to earlier sums when a larger maximum comes along?",
             symptom="each block is weighted by a maximum of its own",
             dims={**SMALL, "q_len": 200, "kv_len": 200},

@@ -19,7 +19,7 @@ from kernels.checks import (
     need_same_dtype,
     need_shape,
 )
-from kernels.paged_kv import need_scale
+from kernels.paged_kv import attention_scale, need_scale
 from kernels.spec import Cost, nbytes
 
 # Small and odd: what edge cases begin with.
@@ -65,6 +65,9 @@ def check(inputs):
     for name in ("window", "softcap"):
         if inputs.get(name) is not None:
             need_number(inputs[name], name, positive=True, whole=name == "window")
+    softcap = inputs.get("softcap")
+    if softcap is not None and softcap < 1e-37 * attention_scale(inputs):
+        raise InputError(f"softcap is {softcap}; it needs at least 1e-37 times the scale", "softcap")
     if (inputs.get("window") or 0) >= 2**30:
         raise InputError(f"window is {inputs['window']}; it needs less than 2^30, or None for all keys", "window")
     for name, tensor in (("q", q), ("k", k), ("v", v)):

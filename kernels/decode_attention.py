@@ -353,7 +353,7 @@ SPEC = KernelSpec(
         Edge("One past a page", "context=17: one token in the second page", {**_SMALL, "context": 17}),
         Edge("Odd group", "7 heads share a kv head: padded rows", {**_SMALL, "group": 7}),
         Edge("Odd head", "head_dim=40, pages of 5", {**_SMALL, "head_dim": 40, "page_size": 5}),
-        Edge("Scores far out", "scores beyond 10^9: the maximum comes off exactly", _SMALL, _far_out),
+        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, _far_out),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Large scores", "scores in the thousands: the maximum comes off first", _SMALL, _far_apart),
         Edge("No sequences", "seqs=0: nothing to do", {**_SMALL, "seqs": 0}),

@@ -1,4 +1,4 @@
-"""Attention written for Hopper by hand, in Gluon: as fast as NVIDIA's own library. A variant to read.
+"""Attention written for Hopper by hand, in Gluon: within 3 % of NVIDIA's own library. A variant to read.
 
 kernels/attention.py leaves layouts, shared memory and overlap to Triton's compiler. Gluon is the language below it,
 shipped with Triton: here the kernel says in which registers a tile lies, allocates shared memory, starts the copy
@@ -152,7 +152,7 @@ def computing(
     scores = masked(scores, position, top, kv_len, CAUSAL, BLOCK, SCORES)
     largest = gl.max(scores, 1)
     by_row = scale_of_rows(largest, scale)
-    # Float32's least number for a query that has met no key yet, since -inf - -inf is NaN.
+    # Float32's lowest number for a query that has met no key yet, since -inf - -inf is NaN.
     m = gl.maximum(largest * by_row, -3.4028234663852886e38)
     p = gl.exp2(scores * by_row[:, None] - m[:, None])
     denom = gl.sum(p, 1)
@@ -343,7 +343,7 @@ SPEC = KernelSpec(
         Edge("All keys", "causal=False, the last block cut by kv_len", SMALL, lambda i: {**i, "causal": False}),
         Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**SMALL, "q_len": 1, "kv_len": 20}),
         Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**SMALL, "kv_len": 33}),
-        Edge("Scores far out", "scores beyond 10^9: the maximum comes off exactly", SMALL, _far_out),
+        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", SMALL, _far_out),
         Edge("Several rounds", "kv_len=700: each buffer is filled several times", {**SMALL, "kv_len": 700}),
         Edge("No keys", "kv_len=0: zeros", {**SMALL, "kv_len": 0}),
         Edge("No batch", "batch=0: nothing to do", {**SMALL, "batch": 0}),

@@ -1,7 +1,7 @@
 """What a kernel is given in Triton's interpreter, where that differs from what a compiled one gets.
 
-A number of Python's is a float32 in a compiled kernel. The interpreter hands it over as it is: a float64, of which a
-kernel can take no bits.
+A Python float is a float32 in a compiled kernel. The interpreter hands it over as it is: a float64, of which a kernel
+can take no bits.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LOG2E = 1.4426950408889634  # scores * LOG2E are scores in units of log2
 
 @triton.jit
 def no_key_yet(M: tl.constexpr, D: tl.constexpr):
-    """The (acc, m, denom) of M rows that have met no key; m is float32's least number, since -inf - -inf is NaN."""
+    """The (acc, m, denom) of M rows that have met no key; m is float32's lowest number, since -inf - -inf is NaN."""
     m = tl.full([M], -3.4028234663852886e38, tl.float32)
     return tl.zeros([M, D], tl.float32), m, tl.zeros([M], tl.float32)
 
@@ -27,9 +27,10 @@ def no_key_yet(M: tl.constexpr, D: tl.constexpr):
 def scale_of_rows(top, scale):
     """What turns each row's products into scores [M], the largest product `top` [M] exactly where its score is far out.
 
-    An exponent is one multiply-add, of a maximum that was rounded before: from scores of 2^26 on the two differ by more
-    than an exponential can bear. A power of two, the next above scale, rounds nothing; that the weights there come out
-    sharper, by a factor below 2, is less than what float32 leaves of such scores.
+    m is rounded and an exponent is one multiply-add, so all weights of a row are off by one factor. It cancels, unless
+    it leaves the range of float16, from scores of 2^28 on, or of float32, from 2^30 on. Well before, from 2^26 on, the
+    scale is the least power of two not below it, which rounds nothing: differences between scores grow by less than 2
+    there, where float32 parts two of them by 4 and more.
     """
     power = ((scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000).to(tl.float32, bitcast=True)
     return tl.where(tl.abs(top) < 2.0**26 / scale, scale, power)

@@ -118,6 +118,12 @@ def check_paged(inputs):
         raise InputError("q has a head_dim of 0; it needs at least 1", "q")
     need_rank(block_table, "block_table", 2)
     need_dtype(block_table, "block_table", (torch.int32, torch.int64))
+    if block_table.shape[1] * k_cache.shape[2] >= 2**31:
+        raise InputError(
+            f"block_table has {block_table.shape[1]:,} pages of {k_cache.shape[2]} tokens for a sequence; "
+            "fewer than 2^31 tokens are counted",
+            "block_table",
+        )
     need_shape(lengths, "lengths", block_table.shape[:1], "block_table")
     need_dtype(lengths, "lengths", (torch.int32, torch.int64))
     need_scales(k_cache, inputs.get("k_scale"), inputs.get("v_scale"))
@@ -153,6 +159,8 @@ def need_pages(block_table, k_cache, lengths, q_starts=None):
 def need_scale(inputs):
     if inputs.get("scale") is not None:
         need_number(inputs["scale"], "scale", positive=True)
+        if not 1e-30 <= inputs["scale"] <= 1e30:  # in units of log2, and as a power of two, a float32
+            raise InputError(f"scale is {inputs['scale']}; it needs a number from 1e-30 to 1e30", "scale")
 
 
 def attention_scale(inputs):

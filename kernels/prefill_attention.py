@@ -125,7 +125,7 @@ def reference(q, k_cache, v_cache, block_table, q_starts, lengths, scale=None, k
     by_head = q.to(wide).transpose(0, 1)  # [heads, tokens, head_dim]
     out = torch.zeros_like(by_head)
     for seq in range(block_table.shape[0]):
-        first, last, length = q_starts[seq], q_starts[seq + 1], lengths[seq]
+        first, last, length = q_starts[seq], q_starts[seq + 1], lengths[seq].clamp(max=keys.shape[2])
         mine = (token >= first) & (token < last)
         position = length - last + token
         seen = mine[:, None] & (key < length) & (key <= position[:, None])  # [tokens, keys]
@@ -286,7 +286,7 @@ SPEC = KernelSpec(
         Edge("One query each", "q_len=1: a decode step", {**_SMALL, "q_len": 1}),
         Edge("Empty lengths", "lengths of 0: no key is met, zeros", _SMALL, _nothing_cached),
         Edge("Many sequences", "33 sequences: more blocks than tokens fill", {**_SMALL, "seqs": 33, "q_len": 3}),
-        Edge("Scores far out", "scores beyond 10^9: the maximum comes off exactly", _SMALL, _far_out),
+        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, _far_out),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Slice of heads", "q is a slice: strides, not widths", _SMALL, _sliced),
         Edge("No tokens", "q_len 1, seqs 0: nothing to do", {**_SMALL, "seqs": 0}),

@@ -6,6 +6,7 @@ keys (triton-lang/kernels#6), padded pages (vllm#49716).
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -164,20 +165,50 @@ def test_the_maximum_comes_off_exactly_however_far_out_scores_are(kernel, scores
     assert close(kernel(q, k, v), expected)
 
 
-@pytest.mark.parametrize("softcap", (2.0, 50.0, 1e4, 1e30))
-def test_a_softcap_of_any_size_bends_scores_as_tanh_does(softcap):
-    q, k, v = normal(1, 2, 70, 64), normal(1, 2, 70, 64, seed=1), normal(1, 2, 70, 64, seed=2)
+@pytest.mark.parametrize("far", (1e11, -1e11))
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_two_equal_scores_far_out_share_the_weight(kernel, far):
+    """One in the first split, one in the last, beside others far below."""
+    q, v = torch.ones(1, 2, 1, 16), normal(1, 1, 800, 16, seed=1)
+    along = torch.full((800,), far - 0.5 * abs(far))
+    along[[3, 790]] = far
+    k = (along[:, None] / 16).expand(1, 1, 800, 16).contiguous()
+    assert close(kernel(q, k, v), v[:, :, [3, 790]].mean(2, keepdim=True).expand(1, 2, 1, 16))
+
+
+@pytest.mark.parametrize("softcap, size", ((2.0, 1), (50.0, 1), (50.0, 40), (1e4, 1), (1e30, 1)))
+def test_a_softcap_of_any_size_bends_scores_as_tanh_does(softcap, size):
+    q, k, v = size * normal(1, 2, 70, 64), normal(1, 2, 70, 64, seed=1), normal(1, 2, 70, 64, seed=2)
     scores = softcap * torch.tanh(q.double() @ k.double().mT / 8 / softcap)
     expected = torch.softmax(scores, -1) @ v.double()
-    assert close(kernels.attention(q, k, v, causal=False, softcap=softcap), expected, 2e-6)
+    assert close(kernels.attention(q, k, v, causal=False, softcap=softcap), expected, 2e-6 if size == 1 else 1e-4)
 
 
-def test_a_table_for_millions_of_tokens_is_split_no_further_than_can_be_joined():
-    q, cache = normal(1, 2, 128), normal(1, 1, 16, 128, seed=1)
-    table = torch.zeros(1, 2**21 // 16 + 1, dtype=torch.int32)
-    got = kernels.decode_attention(q, cache, cache, table, torch.tensor([10]))
-    k = cache[:, :, :10].double()
-    assert close(got[0], F.scaled_dot_product_attention(q[:, :, None].double(), k, k, enable_gqa=True)[0, :, 0])
+@pytest.mark.parametrize("head_dim", (128, 256))
+def test_what_joins_the_splits_of_a_table_for_millions_of_tokens_is_a_tile_that_triton_takes(head_dim):
+    spec, target = kernels.get("decode_attention"), dataclasses.replace(Target.named("cpu"), num_sms=1)
+    dims = {"seqs": 1, "context": 2**21 + 16, "kv_heads": 1, "group": 2, "head_dim": head_dim, "page_size": 16}
+    inputs = spec.inputs(dims, "float32", "meta")
+    for config in spec.configs(inputs, target):
+        join = spec.plan(inputs, config, target).launches[1].config.meta
+        assert join["BLOCK_S"] * join["BLOCK_D"] <= 2**20
+
+
+@pytest.mark.parametrize("name", ("decode", "prefill"))
+def test_int64_lengths_of_any_value_over_several_splits(name):
+    """As int32 they would wrap: one beyond the table is all of it, one below 0 none."""
+    k, v = normal(3, 1, 800, 16, seed=1), normal(3, 1, 800, 16, seed=2)
+    caches, lengths = paged(k, v, 16), torch.tensor([2**40, -(2**33) + 1, 300])
+    q = normal(3, 2, 16)
+    if name == "decode":
+        got = kernels.decode_attention(q, *caches, lengths)
+    else:
+        got = kernels.prefill_attention(q, *caches, torch.arange(4), lengths.clamp(max=800))
+    for seq, n in ((0, 800), (2, 300)):
+        keys, values = (x[seq : seq + 1, :, :n].double() for x in (k, v))
+        expected = F.scaled_dot_product_attention(q[seq : seq + 1, :, None].double(), keys, values, enable_gqa=True)
+        assert close(got[seq], expected[0, :, 0])
+    assert (got[1] == 0).all()
 
 
 @pytest.mark.parametrize("window, causal", [(1, True), (7, True), (64, True), (1000, True), (7, False)])
@@ -195,6 +226,13 @@ def test_wrong_heads_and_scales_are_refused():
         kernels.attention(q, k, k)
     with pytest.raises(kernels.InputError, match="scale"):
         kernels.attention(k, k, k, scale=-1.0)
+    with pytest.raises(kernels.InputError, match="from 1e-30 to 1e30"):
+        kernels.attention(k, k, k, scale=1e38)
+    with pytest.raises(kernels.InputError, match="1e-37 times the scale"):
+        kernels.attention(k, k, k, scale=1e9, softcap=1e-30)
+    table = torch.zeros(1, 1, dtype=torch.int32).expand(1, 2**29)
+    with pytest.raises(kernels.InputError, match="2\\^31 tokens"):
+        kernels.decode_attention(k[:, :, 0], k, k, table, torch.tensor([3]))
     with pytest.raises(kernels.InputError, match="window"):
         kernels.attention(k, k, k, window=0)
 

@@ -19,7 +19,10 @@ SPEC = kernels.get("gluon_attention")
 LATE = {"copies late": (True, False), "products late": (False, True)}
 
 
-def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_registers=1, head_dim=64, rows=8, v_value=None):
+def by_hand(
+    source, late, q_len, kv_len, causal, block=16, stages=2, in_registers=1, head_dim=64, rows=8, v_value=None,
+    scale=None,
+):  # fmt: skip
     """(what the kernel's text computes, what is right), of 2 sequences x 4 heads over 2 kv heads."""
     generator = torch.Generator().manual_seed(q_len + kv_len)
     q, k, v = (
@@ -35,10 +38,10 @@ def by_hand(source, late, q_len, kv_len, causal, block=16, stages=2, in_register
     for machine.program in range(2 * 4 * q_blocks):
         kernel(
             Descriptor(q, rows), Descriptor(k, block), Descriptor(v, block), Pointer(out),
-            scalar(head_dim**-0.5 * LOG2E), 4, 2, q_len, kv_len, q_blocks, CAUSAL=causal, HEAD_DIM=head_dim, ROWS=rows,
-            BLOCK=block, STAGES=stages, Q_REGISTERS=in_registers,
+            scalar((scale or head_dim**-0.5) * LOG2E), 4, 2, q_len, kv_len, q_blocks, CAUSAL=causal,
+            HEAD_DIM=head_dim, ROWS=rows, BLOCK=block, STAGES=stages, Q_REGISTERS=in_registers,
         )  # fmt: skip
-    return out.double(), SPEC.reference(q.double(), k.double(), v.double(), causal)
+    return out.double(), SPEC.reference(q.double(), k.double(), v.double(), causal, scale)
 
 
 def wrong(found, expected):
@@ -55,6 +58,11 @@ def test_the_text_is_right_however_late_copies_and_products_are(late, stages, in
     found, expected = by_hand(
         edits.source_of(SPEC), late, q_len, kv_len, causal, stages=stages, in_registers=in_registers
     )
+    assert not wrong(found, expected)
+
+
+def test_scores_far_out_are_scaled_by_a_power_of_two():
+    found, expected = by_hand(edits.source_of(SPEC), LATE["copies late"], 50, 50, True, scale=1e9)
     assert not wrong(found, expected)
 
 
