@@ -32,6 +32,7 @@ from kernels.paged_kv import (
     attention_scale,
     cache_bytes,
     check_paged,
+    far_out,
     gather_pages,
     need_pages,
     padded_pages,
@@ -143,7 +144,7 @@ def decode_attention(
     """Attention of one query per sequence over its first `lengths` tokens.
 
     q: [seqs, heads, head_dim]; k_cache, v_cache: [pages, kv_heads, page_size, head_dim], heads a multiple of kv_heads;
-    block_table: int32 [seqs, max_pages], the page of each page_size tokens; lengths: integers [seqs], at most
+    block_table: integers [seqs, max_pages], the page of each page_size tokens; lengths: integers [seqs], at most
     max_pages * page_size are read, a length of 0 gives zeros; scale: 1 / sqrt(head_dim) by default. int8 and fp8
     caches come with k_scale, v_scale float32 [pages, kv_heads, page_size]. Returns [seqs, heads, head_dim], q's dtype.
     Raises InputError, on the CPU for a page outside the cache too.
@@ -303,10 +304,6 @@ def _one_token(inputs):
     return {**inputs, "lengths": torch.ones_like(inputs["lengths"])}
 
 
-def _far_out(inputs):
-    return {**inputs, "scale": 1e9}
-
-
 def _far_apart(inputs):
     # Scores in the thousands: exp of one overflows, unless the maximum is subtracted first.
     return {**inputs, "q": inputs["q"] * 300}
@@ -353,7 +350,7 @@ SPEC = KernelSpec(
         Edge("One past a page", "context=17: one token in the second page", {**_SMALL, "context": 17}),
         Edge("Odd group", "7 heads share a kv head: padded rows", {**_SMALL, "group": 7}),
         Edge("Odd head", "head_dim=40, pages of 5", {**_SMALL, "head_dim": 40, "page_size": 5}),
-        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, _far_out),
+        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, far_out),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Large scores", "scores in the thousands: the maximum comes off first", _SMALL, _far_apart),
         Edge("No sequences", "seqs=0: nothing to do", {**_SMALL, "seqs": 0}),

@@ -42,7 +42,7 @@ from kernels.attention_problem import make_inputs as attention_inputs
 from kernels.checks import InputError
 from kernels.online_softmax import LOG2E
 from kernels.operands import describe_tiles
-from kernels.paged_kv import attention_scale
+from kernels.paged_kv import attention_scale, far_out
 from kernels.spec import Bug, Config, Dim, Edge, KernelSpec, Launch, Output, Plan
 
 HEAD_DIMS = (64, 128)  # a tile's width is that of the head, and the tensor cores want powers of two
@@ -312,10 +312,6 @@ def unsupported(dtype, target):
     return f"gluon_attention is written for Hopper (sm_90), and this is {here}: use attention, or read its sm_90 code"
 
 
-def _far_out(inputs):
-    return {**inputs, "scale": 1e9}
-
-
 SPEC = KernelSpec(
     name="gluon_attention",
     title="Attention, by hand for Hopper",
@@ -343,7 +339,7 @@ SPEC = KernelSpec(
         Edge("All keys", "causal=False, the last block cut by kv_len", SMALL, lambda i: {**i, "causal": False}),
         Edge("One query", "q_len=1, kv_len=20: the offset is kv_len - q_len", {**SMALL, "q_len": 1, "kv_len": 20}),
         Edge("Fewer keys than queries", "the first queries meet no key, and get 0", {**SMALL, "kv_len": 33}),
-        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", SMALL, _far_out),
+        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", SMALL, far_out),
         Edge("Several rounds", "kv_len=700: each buffer is filled several times", {**SMALL, "kv_len": 700}),
         Edge("No keys", "kv_len=0: zeros", {**SMALL, "kv_len": 0}),
         Edge("No batch", "batch=0: nothing to do", {**SMALL, "batch": 0}),

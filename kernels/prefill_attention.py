@@ -25,6 +25,7 @@ from kernels.paged_kv import (
     attention_scale,
     cache_bytes,
     check_paged,
+    far_out,
     gather_pages,
     need_pages,
     padded_pages,
@@ -103,8 +104,8 @@ def prefill_attention(
     """Causal attention of several sequences' new queries over their cached keys, the new ones included.
 
     q: [tokens, heads, head_dim], the sequences end to end; k_cache, v_cache: [pages, kv_heads, page_size, head_dim];
-    block_table: int32 [seqs, max_pages]; q_starts: int32 [seqs + 1], rising from 0; lengths: integers [seqs], tokens in
-    the cache with the new ones, at most max_pages * page_size; scale: 1 / sqrt(head_dim) by default; k_scale,
+    block_table: integers [seqs, max_pages]; q_starts: integers [seqs + 1], rising from 0; lengths: integers [seqs],
+    tokens in the cache with the new ones, at most max_pages * page_size; scale: 1 / sqrt(head_dim) by default; k_scale,
     v_scale as in decode_attention. Tokens behind q_starts[-1] get 0. Returns [tokens, heads, head_dim], contiguous.
     Raises InputError, on the CPU for a page outside the cache too.
     """
@@ -237,10 +238,6 @@ def _nothing_cached(inputs):
     return inputs
 
 
-def _far_out(inputs):
-    return {**inputs, "scale": 1e9}
-
-
 def _sliced(inputs):
     q = inputs["q"]
     return {**inputs, "q": torch.cat((q, q), dim=1)[:, q.shape[1] :]}
@@ -286,7 +283,7 @@ SPEC = KernelSpec(
         Edge("One query each", "q_len=1: a decode step", {**_SMALL, "q_len": 1}),
         Edge("Empty lengths", "lengths of 0: no key is met, zeros", _SMALL, _nothing_cached),
         Edge("Many sequences", "33 sequences: more blocks than tokens fill", {**_SMALL, "seqs": 33, "q_len": 3}),
-        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, _far_out),
+        Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, far_out),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Slice of heads", "q is a slice: strides, not widths", _SMALL, _sliced),
         Edge("No tokens", "q_len 1, seqs 0: nothing to do", {**_SMALL, "seqs": 0}),

@@ -203,7 +203,7 @@ def test_int64_lengths_of_any_value_over_several_splits(name):
     if name == "decode":
         got = kernels.decode_attention(q, *caches, lengths)
     else:
-        got = kernels.prefill_attention(q, *caches, torch.arange(4), lengths.clamp(max=800))
+        got = kernels.prefill_attention(q, *caches, torch.arange(4), lengths)
     for seq, n in ((0, 800), (2, 300)):
         keys, values = (x[seq : seq + 1, :, :n].double() for x in (k, v))
         expected = F.scaled_dot_product_attention(q[seq : seq + 1, :, None].double(), keys, values, enable_gqa=True)
