@@ -8,8 +8,8 @@ import time
 import pytest
 
 from playground.decoder.looks import AttentionRequest, ProfileRequest, ReplayRequest
-from playground.decoder.messages import ChatMessage, ChatRequest, SwapRequest, WarmRequest
-from playground.decoder.protocol import Answered, Ask, Loading, Pause, Paused, Refused, Resume, Stats, Token, from_chat
+from playground.decoder.messages import ChatMessage, ChatRequest, SwapRequest
+from playground.decoder.protocol import Answered, Ask, Pause, Paused, Refused, Resume, Stats, Token, from_chat
 from playground.engine.protocol import Cancel, Ready, Sender, receive
 from playground.settings import ROOT
 from tests.decoder import tiny
@@ -167,18 +167,6 @@ def test_an_ended_answer_can_be_looked_into(worker):
     found = worker.end_of(worker.ask(asked))[-1].result
     assert found.tokens == result.prompt_tokens + len(result.ids) - 1
     assert len(found.mass) == 1 and len(found.mass[0]) == 4 and sum(found.mean) == pytest.approx(1, abs=1e-5)
-
-
-def test_a_question_goes_before_the_rest_of_a_warm_up(worker):
-    warm = worker.ask(WarmRequest())
-    worker.until(lambda e: isinstance(e, Loading))
-    asked = worker.ask(question("t5 t6", max_tokens=4))
-    seen = worker.until(lambda e: isinstance(e, Answered) and e.id == warm)
-    order = [e.id for e in seen if isinstance(e, Answered)]
-    lines = [e.what for e in seen if isinstance(e, Loading)]
-    assert order == [asked, warm] and len(lines) > 10 and len(set(lines)) == len(lines)
-    again = worker.end_of(worker.ask(WarmRequest()))
-    assert again[-1].result.model.layers == 2 and not [e for e in again if isinstance(e, Loading)]
 
 
 def test_no_model_is_said_in_one_line(tmp_path):
