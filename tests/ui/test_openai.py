@@ -1,5 +1,6 @@
 """OpenAI's chat completions over HTTP: the published shapes, what is refused and how, and clients that go away."""
 
+import asyncio
 import contextlib
 import json
 import shlex
@@ -20,6 +21,7 @@ from playground.decoder.messages import Alternative, ChatToken
 from playground.engine.messages import EngineError, Failure, Progress
 from playground.settings import ROOT
 from playground.ui.api import openai
+from tests.ui import loops
 from tests.ui.test_chat import result
 
 NAME = "SmolLM2-135M-Instruct"
@@ -315,8 +317,6 @@ def test_more_than_the_most_at_a_time_are_told_to_come_again(ask, monkeypatch):
     transport = httpx.ASGITransport(app)
 
     async def both():
-        import asyncio
-
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             first = asyncio.create_task(client.post("/v1/chat/completions", json=HELLO))
             while not ask.script.asked:
@@ -325,9 +325,7 @@ def test_more_than_the_most_at_a_time_are_told_to_come_again(ask, monkeypatch):
             first.cancel()
             return second
 
-    import asyncio
-
-    answer = asyncio.run(both())
+    answer = loops.run(both())
     assert answer.status_code == 429 and answer.headers["retry-after"] == "5"
     assert answer.json()["error"]["type"] == "rate_limit_error"
     assert ask.script.cancelled.wait(10)

@@ -19,6 +19,7 @@ import pytest
 from playground.settings import ROOT, Settings
 from playground.ui import frontend, server
 from playground.ui.assets import Assets
+from tests.ui import loops
 from tests.ui.fake_engine import FakeEngine
 
 
@@ -186,7 +187,7 @@ def test_a_page_without_edits_is_served_under_any_name():
         seen.append(scope["path"])
 
     closed = server.Harden(app, Assets(), None, alone=dataclasses.replace(Settings(), edit="off").edits)
-    asyncio.run(closed({"type": "http", "path": "/", "headers": [(b"host", b"play.example")]}, None, None))
+    loops.run(closed({"type": "http", "path": "/", "headers": [(b"host", b"play.example")]}, None, None))
     assert seen == ["/"]
 
 
@@ -227,7 +228,7 @@ def test_agents_call_it_over_mcp(base):
             answer = await session.call_tool("run_kernel", {"kernel": "vector_add", "dims": {"n": 100}})
             return tools, answer.content[0].text
 
-    tools, text = asyncio.run(asyncio.wait_for(call(), 30))
+    tools, text = loops.run(asyncio.wait_for(call(), 30))
     assert {"list_kernels", "run_kernel", "bench_kernel"} <= set(tools)
     assert tools["run_kernel"].inputSchema["properties"]["kernel"]["type"] == "string"
     assert "judge its answer" in tools["run_kernel"].description and "'ok': True" in text
