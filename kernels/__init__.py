@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import pkgutil
 
+from triton import knobs
+
 from kernels.checks import InputError
-from kernels.interpreted import float32_arguments
+from kernels.interpreted import as_compiled
 from kernels.spec import KernelSpec
 
 __all__ = ["InputError", "KernelSpec", "all_kernels", "get"]
 
 
-if os.environ.get("TRITON_INTERPRET") == "1":
-    float32_arguments()
+if knobs.runtime.interpret:
+    as_compiled()
 
 
 @functools.cache

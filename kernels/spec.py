@@ -10,13 +10,13 @@ This module knows torch and triton only. It runs a plan; it does not judge, time
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from triton import knobs
 
 from kernels.checks import InputError, as_passed, need_values
 from kernels.targets import Target
@@ -120,7 +120,7 @@ class Plan:
         CPU tensors run natively (playground.native), or in the interpreter under TRITON_INTERPRET=1.
         """
         device = next(iter(self.outputs.values())).device
-        if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        if device.type == "cpu" and not knobs.runtime.interpret:
             from playground import native
 
             native.enable()

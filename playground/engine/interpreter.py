@@ -46,9 +46,6 @@ def patch_once() -> str:
         return _Kept()
 
     interpreter._patch_lang = _patch_lang
-    # A scalar argument serves as the end of a loop. Triton 3.6 makes an int of an array of one element for that, which
-    # NumPy 2.4 refuses; this is how Triton 3.7 does it.
-    language.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     return ""
 
 

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 BITS = """
 import torch, triton, triton.language as tl
 import kernels
@@ -21,9 +23,37 @@ for x in (0.1, -2.0, 1e39, 1e-46):
 """
 
 
-def test_a_float_is_a_float32(tmp_path):
-    script = tmp_path / "bits.py"  # a jit function's text is read from its file
-    script.write_text(BITS)
-    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.getcwd()}
+LOOP = """
+import torch, triton, triton.language as tl
+import kernels
+
+@triton.jit
+def count_kernel(out_ptr, end, step):
+    total = 0
+    for i in range(0, end, step):
+        total += i
+    tl.store(out_ptr, total)
+
+out = torch.zeros(1, dtype=torch.int32)
+count_kernel[(1,)](out, 10, 3)
+print(out.item())
+"""
+
+
+def printed(tmp_path, text, switch="1"):
+    script = tmp_path / "script.py"  # a jit function's text is read from its file
+    script.write_text(text)
+    env = {**os.environ, "TRITON_INTERPRET": switch, "PYTHONPATH": os.getcwd()}
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, timeout=120)
-    assert run.stdout.split() == ["3dcccccd", "c0000000", "7f800000", "00000000"], run.stderr
+    assert not run.returncode, run.stderr
+    return run.stdout.split()
+
+
+@pytest.mark.parametrize("switch", ("1", "true"))  # whatever Triton takes for yes
+def test_a_float_is_a_float32(tmp_path, switch):
+    assert printed(tmp_path, BITS, switch) == ["3dcccccd", "c0000000", "7f800000", "00000000"]
+
+
+def test_arguments_are_the_end_and_the_step_of_a_loop(tmp_path):
+    """Triton 3.6 under NumPy 2.4 took none."""
+    assert printed(tmp_path, LOOP) == ["18"]

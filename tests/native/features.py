@@ -9,6 +9,8 @@ import sys
 
 import torch
 
+from kernels.interpreted import as_compiled
+
 from . import features_control, features_values  # noqa: F401 - each fills CASES and TRUTHS
 from .cases import CASES, TRUTHS
 
@@ -28,6 +30,8 @@ def main(path: str, natively: bool) -> None:
         from playground import native
 
         native.enable()
+    else:
+        as_compiled()
     results = {}
     for name in CASES:
         if not natively and name in TRUTHS:

@@ -144,6 +144,10 @@ def run_side(side: str, source: str, output: str) -> None:
         from playground import native
 
         native.enable()
+    else:
+        from kernels.interpreted import as_compiled
+
+        as_compiled()
     spec = importlib.util.spec_from_file_location("fuzzed", source)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

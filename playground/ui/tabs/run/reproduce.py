@@ -7,14 +7,14 @@ by one only where the unrounded value lies on a rounding border.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from triton import knobs
 
-from kernels.interpreted import float32_arguments
+from kernels.interpreted import as_compiled
 from kernels.spec import Draw, Target, torch_dtype
 
 
@@ -89,8 +89,8 @@ def reproduce(
 ) -> bool:  # fmt: skip
     """Run the kernel and judge it. Returns whether it is right."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        float32_arguments()
+    if knobs.runtime.interpret:
+        as_compiled()
         if dtype == "bfloat16":
             print("No GPU here: the interpreter stands in, in float32, because it gets bfloat16 wrong.")
             dtype = "float32"
