@@ -105,7 +105,7 @@ def reference(q, k, v, slopes, scale=None):
     scores = q.to(wide) @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
     bias = _bias(q, k, slopes, wide)
     weights = torch.softmax(scores + bias, dim=-1)
-    return torch.where((bias > float("-inf")).any(-1, keepdim=True), weights, 0.0).matmul(v).to(q.dtype)
+    return torch.where((bias > float("-inf")).any(-1, keepdim=True), weights @ v, 0.0).to(q.dtype)
 
 
 def eager(q, k, v, slopes, scale=None):

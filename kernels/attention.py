@@ -174,7 +174,7 @@ def reference(q, k, v, causal=True, scale=None, window=None, softcap=None):
         scores = softcap * torch.tanh(scores / softcap)
     seen = seen_keys(q.shape[2], k.shape[2], causal, window, q.device)
     weights = torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1)
-    return torch.where(seen.any(-1, keepdim=True), weights, 0.0).matmul(v).to(q.dtype)
+    return torch.where(seen.any(-1, keepdim=True), weights @ v, 0.0).to(q.dtype)
 
 
 def eager(q, k, v, causal=True, scale=None, window=None, softcap=None):

@@ -32,6 +32,7 @@ from kernels.paged_kv import (
     attention_scale,
     cache_bytes,
     check_paged,
+    eight_bits,
     far_out,
     gather_pages,
     need_pages,
@@ -43,7 +44,7 @@ from kernels.paged_kv import (
 from kernels.spec import Bug, Config, Cost, Dim, Edge, KernelSpec, Launch, Output, Plan, nbytes
 from kernels.spec import next_power_of_2 as pow2
 
-MOST_SPLITS = 4096  # on a CPU: with a head_dim of 256 the most that a tile may hold
+MOST_ELEMENTS = 2**20  # of a tile, in Triton
 
 
 @triton.jit
@@ -234,8 +235,8 @@ def configs(inputs, target):
     group = q.shape[1] // max(k_cache.shape[1], 1)
     capacity = max(table.shape[1] * k_cache.shape[2], 1)
     if target.kind == "cpu":
-        # What joins the splits holds them all: of a very long table they are longer.
-        least = pow2(triton.cdiv(capacity, MOST_SPLITS))
+        # What joins the splits holds them all, head_dim elements of each: of a very long table they are longer.
+        least = pow2(triton.cdiv(capacity, max(MOST_ELEMENTS // pow2(q.shape[2]), 1)))
         choices = ((32, 256), (64, 256), (32, 128), (16, 512))
         for block_n, split in dict.fromkeys((block_n, max(split, least)) for block_n, split in choices):
             yield Config({"BLOCK_G": pow2(group), "BLOCK_N": block_n, "SPLIT_KV": split}, num_warps=1)
@@ -351,6 +352,7 @@ SPEC = KernelSpec(
         Edge("Odd group", "7 heads share a kv head: padded rows", {**_SMALL, "group": 7}),
         Edge("Odd head", "head_dim=40, pages of 5", {**_SMALL, "head_dim": 40, "page_size": 5}),
         Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, far_out),
+        Edge("Eight bits", "an int8 cache of values near 0.001, with its scales", _SMALL, eight_bits),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Large scores", "scores in the thousands: the maximum comes off first", _SMALL, _far_apart),
         Edge("No sequences", "seqs=0: nothing to do", {**_SMALL, "seqs": 0}),

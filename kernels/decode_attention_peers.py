@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import torch
 
+from kernels.paged_kv import gather_pages
 from kernels.spec import Baseline
 
 
 def eager(q, k_cache, v_cache, block_table, lengths, scale=None, k_scale=None, v_scale=None):
-    """Gather the pages, then PyTorch's fused attention under a mask."""
-    k, v = (c[block_table.long()].transpose(1, 2).flatten(2, 3) for c in (k_cache, v_cache))
+    """Gather the pages, values for codes, then PyTorch's fused attention under a mask."""
+    wide = q.dtype if k_scale is None else torch.float32
+    pages = (k_cache, k_scale), (v_cache, v_scale)
+    k, v = (gather_pages(*cache, block_table, wide).to(q.dtype) for cache in pages)
     live = torch.arange(k.shape[2], device=q.device) < lengths[:, None]
     return torch.nn.functional.scaled_dot_product_attention(
         q[:, :, None], k, v, attn_mask=live[:, None, None], scale=scale, enable_gqa=True

@@ -90,7 +90,7 @@ def masked(scores, position, row, kv_len, CAUSAL: gl.constexpr, BLOCK: gl.conste
 def scale_of_rows(top, scale):
     """As in kernels/online_softmax.py: a power of two for rows whose largest score is far out."""
     power = (scale.to(gl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000
-    return gl.where(gl.abs(top) < 2.0**26 / scale, scale, power.to(gl.float32, bitcast=True))
+    return gl.where(gl.abs(top) < 2.0**28 / scale, scale, power.to(gl.float32, bitcast=True))
 
 
 @gluon.jit

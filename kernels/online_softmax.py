@@ -27,13 +27,13 @@ def no_key_yet(M: tl.constexpr, D: tl.constexpr):
 def scale_of_rows(top, scale):
     """What turns each row's products into scores [M], the largest product `top` [M] exactly where its score is far out.
 
-    m is rounded and an exponent is one multiply-add, so all weights of a row are off by one factor. It cancels, unless
-    it leaves the range of float16, from scores of 2^28 on, or of float32, from 2^30 on. Well before, from 2^26 on, the
-    scale is the least power of two not below it, which rounds nothing: differences between scores grow by less than 2
-    there, where float32 parts two of them by 4 and more.
+    m is rounded and an exponent is one multiply-add, so all weights of a row are off by one factor, of at most 2^8
+    below scores of 2^28. It cancels. Beyond, it could leave the range of float16, and soon that of float32: there the
+    scale is the least power of two not below it, which rounds nothing. It makes differences between scores greater, by
+    less than 2; but float32 parts two of them by 16 there, so that what is no maximum weighs at most 2^-16 either way.
     """
     power = ((scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000).to(tl.float32, bitcast=True)
-    return tl.where(tl.abs(top) < 2.0**26 / scale, scale, power)
+    return tl.where(tl.abs(top) < 2.0**28 / scale, scale, power)
 
 
 @triton.jit
@@ -57,5 +57,6 @@ def attend_block(acc, m, denom, products, scale, v, v_scale):
 
 @triton.jit
 def normalised(acc, denom):
-    """The answer of each row: acc / denom, or 0 where nothing was attended to."""
-    return acc / tl.where(denom == 0.0, 1.0, denom)[:, None]
+    """The answer of each row: acc / denom, or 0 where nothing was attended to, whatever values weigh nothing."""
+    none = denom == 0.0
+    return tl.where(none[:, None], 0.0, acc / tl.where(none, 1.0, denom)[:, None])

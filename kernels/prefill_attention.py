@@ -25,6 +25,7 @@ from kernels.paged_kv import (
     attention_scale,
     cache_bytes,
     check_paged,
+    eight_bits,
     far_out,
     gather_pages,
     need_pages,
@@ -132,9 +133,9 @@ def reference(q, k_cache, v_cache, block_table, q_starts, lengths, scale=None, k
         seen = mine[:, None] & (key < length) & (key <= position[:, None])  # [tokens, keys]
         k, v = (x[seq].repeat_interleave(group, dim=0) for x in (keys, values))
         weights = torch.softmax((by_head @ k.transpose(1, 2) * scale).masked_fill(~seen, float("-inf")), dim=-1)
-        weights = torch.where(seen.any(-1)[:, None], weights, 0.0)
         # A page that was never written may hold NaN, and 0 * NaN is NaN.
-        out = out + weights @ torch.where((key < length)[:, None], v, 0.0)
+        v = torch.where((key < length)[:, None], v, 0.0)
+        out = out + torch.where(seen.any(-1)[:, None], weights @ v, 0.0)
     return out.transpose(0, 1).to(q.dtype)
 
 
@@ -284,6 +285,7 @@ SPEC = KernelSpec(
         Edge("Empty lengths", "lengths of 0: no key is met, zeros", _SMALL, _nothing_cached),
         Edge("Many sequences", "33 sequences: more blocks than tokens fill", {**_SMALL, "seqs": 33, "q_len": 3}),
         Edge("Scores far out", "scores of about 10^10: the maximum comes off exactly", _SMALL, far_out),
+        Edge("Eight bits", "an int8 cache of values near 0.001, with its scales", _SMALL, eight_bits),
         Edge("Padded pages", "pages with gaps: the cache's real strides", _SMALL, padded_pages),
         Edge("Slice of heads", "q is a slice: strides, not widths", _SMALL, _sliced),
         Edge("No tokens", "q_len 1, seqs 0: nothing to do", {**_SMALL, "seqs": 0}),

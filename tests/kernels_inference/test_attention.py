@@ -134,6 +134,20 @@ def test_queries_without_a_key_get_0_and_the_others_are_right():
     assert close(got[:, :, 30:], expected)
 
 
+def test_queries_without_a_key_get_0_beside_others_whose_values_are_not_numbers():
+    """One block holds both: no weight times NaN is NaN, and what meets no key is 0 all the same."""
+    q, k, v = normal(1, 1, 5, 16), normal(1, 1, 3, 16, seed=1), torch.full((1, 1, 3, 16), float("nan"))
+    paging = torch.tensor([0, 5]), torch.tensor([3])
+    for got in (
+        kernels.attention(q, k, v),
+        kernels.alibi_attention(q, k, v, torch.ones(1)),
+        kernels.prefill_attention(q[0].transpose(0, 1), *paged(k, v, 16), *paging).transpose(0, 1),
+        kernels.get("attention").reference(q, k, v),
+        kernels.get("alibi_attention").reference(q, k, v, torch.ones(1)),
+    ):
+        assert (got[..., :2, :] == 0).all() and got[..., 2:, :].isnan().all()
+
+
 def test_scores_far_below_zero_are_not_taken_for_masked():
     q, k, v = torch.full((1, 1, 3, 16), 100.0), torch.full((1, 1, 3, 16), -100.0), normal(1, 1, 3, 16)
     expected = v.double().cumsum(2) / torch.arange(1, 4)[:, None]  # equal scores of -160,000: the mean of what is met
@@ -176,6 +190,36 @@ def test_two_equal_scores_far_out_share_the_weight(kernel, far):
     assert close(kernel(q, k, v), v[:, :, [3, 790]].mean(2, keepdim=True).expand(1, 2, 1, 16))
 
 
+@pytest.mark.parametrize("pairs", (1, 17, 400))
+@pytest.mark.parametrize("top", (2.0**25.8, 2.0**26.9, 2.0**27.4, 2.0**27.6, 1e10, -(2.0**27.4), -(2.0**27.6)))
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_products_a_unit_apart_far_out_are_weighed_by_their_difference(kernel, top, pairs):
+    """It is 4 at the first of them, which leaves the lesser a weight of 0.02, and 16 at the fourth: none."""
+    high = torch.tensor(top)
+    along = torch.stack((high.nextafter(torch.tensor(float("-inf"))), high)).repeat(pairs)
+    q, v = F.pad(torch.ones(1, 2, 1, 1), (0, 15)), normal(1, 1, 2 * pairs, 16, seed=1)
+    expected = torch.softmax(along.double(), 0) @ v.double()
+    assert close(kernel(q, F.pad(along[None, None, :, None], (0, 15)), v), expected.expand(1, 2, 1, 16))
+
+
+@pytest.mark.parametrize("dtype", (torch.int8, torch.float8_e4m3fn))
+@pytest.mark.parametrize("size", (1e-4, 1.0, 1e4))
+def test_eight_bit_values_of_any_size_are_as_exact_in_float16(dtype, size):
+    """A weight times the scale of such codes is often below the numbers that float16 has, and a value is not."""
+    k, v = normal(1, 1, 300, 64, seed=1), size * normal(1, 1, 300, 64, seed=2).clamp(-3, 3)
+    *caches, table = paged(k, v, 16)
+    caches = [cache.nan_to_num() for cache in caches]
+    scales = [cache.abs().amax(-1) / LARGEST[dtype] for cache in caches]
+    codes = [cache / scale[..., None].clamp(min=1e-30) for cache, scale in zip(caches, scales, strict=True)]
+    codes = [(code.round() if dtype == torch.int8 else code).to(dtype) for code in codes]
+    values = normal(1, 2, 64).half(), *codes, table
+    for name, rest in (("decode", ()), ("prefill", (torch.tensor([0, 1]),))):
+        spec = kernels.get(f"{name}_attention")
+        rest = (*values, *rest, torch.tensor([300]), None, *scales)
+        got, expected = spec.function(*rest), spec.reference(values[0].double(), *rest[1:])
+        assert close(got, expected, 1e-3 * float(expected.abs().max()) + 2**-24)  # a unit of its least numbers
+
+
 @pytest.mark.parametrize("softcap, size", ((2.0, 1), (50.0, 1), (50.0, 40), (1e4, 1), (1e30, 1)))
 def test_a_softcap_of_any_size_bends_scores_as_tanh_does(softcap, size):
     q, k, v = size * normal(1, 2, 70, 64), normal(1, 2, 70, 64, seed=1), normal(1, 2, 70, 64, seed=2)
@@ -184,7 +228,7 @@ def test_a_softcap_of_any_size_bends_scores_as_tanh_does(softcap, size):
     assert close(kernels.attention(q, k, v, causal=False, softcap=softcap), expected, 2e-6 if size == 1 else 1e-4)
 
 
-@pytest.mark.parametrize("head_dim", (128, 256))
+@pytest.mark.parametrize("head_dim", (128, 256, 512, 1024))
 def test_what_joins_the_splits_of_a_table_for_millions_of_tokens_is_a_tile_that_triton_takes(head_dim):
     spec, target = kernels.get("decode_attention"), dataclasses.replace(Target.named("cpu"), num_sms=1)
     dims = {"seqs": 1, "context": 2**21 + 16, "kv_heads": 1, "group": 2, "head_dim": head_dim, "page_size": 16}
