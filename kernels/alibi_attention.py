@@ -51,8 +51,9 @@ def alibi_attention_kernel(
     q = tl.load(q_ptr + queries[:, None].to(tl.int64) * stride_qm + d[None, :] * stride_qd, mask=mask, other=0.0)
     k_ptr += batch * stride_kb + kv_head * stride_kh
     v_ptr += batch * stride_vb + kv_head * stride_vh
-    # The products are scaled later, so the slope is divided by the scale, which is the same.
+    # The products are scaled later, so the slope is divided by the scale, which is the same. Finite: 0 * inf is NaN.
     slope = tl.load(slopes_ptr + head).to(tl.float32) * 1.4426950408889634 / scale
+    slope = tl.minimum(tl.maximum(slope, -3e38), 3e38)
     position = queries + kv_len - q_len  # a query's own place among the keys
     acc, m, denom = no_key_yet(BLOCK_M, BLOCK_D)
     for start in range(0, tl.minimum((block + 1) * BLOCK_M + kv_len - q_len, kv_len), BLOCK_N):

@@ -205,7 +205,7 @@ def plan(inputs, config, target):
         "out_ptr": out,
         # With a softcap the kernel bends scale * product, which it gets as softcap / scale on the products.
         "scale": scale * LOG2E,
-        "softcap": softcap / scale if softcap else 0.0,
+        "softcap": min(softcap / scale, 1e37) if softcap else 0.0,  # from there on it bends nothing
         "n_heads": heads,
         "group": heads // k.shape[1],
         "q_len": q_len,

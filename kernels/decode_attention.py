@@ -13,7 +13,7 @@ end find nothing to do.
 
 Group the heads: the query heads that share a kv head (GQA) are the rows of one small matrix, so the cache is read
 once for all of them; a group of any size is padded to BLOCK_G rows. With int8 or fp8 caches the scales multiply the
-scores and the weights instead of the tiles of K and V.
+scores and the weights instead of the tiles of K and V; in float16, which weights would leave, the tile of V after all.
 
 What to look at: bytes per second against the measured bandwidth, and what a batch of 1 changes about the split.
 """

@@ -30,7 +30,8 @@ def scale_of_rows(top, scale):
     m is rounded and an exponent is one multiply-add, so all weights of a row are off by one factor, of at most 2^8
     below scores of 2^28. It cancels. Beyond, it could leave the range of float16, and soon that of float32: there the
     scale is the least power of two not below it, which rounds nothing. It makes differences between scores greater, by
-    less than 2; but float32 parts two of them by 16 there, so that what is no maximum weighs at most 2^-16 either way.
+    a factor below 2; but float32 parts two of them by 16 there, so that each key whose score is not the maximum weighs
+    at most 2^-16 either way.
     """
     power = ((scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000).to(tl.float32, bitcast=True)
     return tl.where(tl.abs(top) < 2.0**28 / scale, scale, power)

@@ -52,9 +52,11 @@ def paged_block(
         at = page * stride_sp + place * stride_ss
         products *= tl.load(k_scale_ptr + at, mask=live, other=0.0)[None, :]
         v_scale = tl.load(v_scale_ptr + at, mask=live, other=0.0)
-        if q.dtype == tl.float16:  # a weight times a scale is often too small for its exponents, and a value is not
-            v = v.to(tl.float32) * v_scale[:, None]
-            v_scale = None
+        if q.dtype == tl.float16:
+            # A weight times a scale is often too small for its exponents. A value is not, and seldom too large.
+            large = v_scale > 128.0  # times 448, the largest code, still a float16
+            v = v.to(tl.float32) * tl.where(large, 128.0, v_scale)[:, None]
+            v_scale = tl.where(large, v_scale * (1.0 / 128), 1.0)
     products = tl.where(seen, products, float("-inf"))
     return attend_block(acc, m, denom, products, scale_log2, v.to(q.dtype), v_scale)
 
@@ -121,10 +123,10 @@ def check_paged(inputs):
         raise InputError("q has a head_dim of 0; it needs at least 1", "q")
     need_rank(block_table, "block_table", 2)
     need_dtype(block_table, "block_table", (torch.int32, torch.int64))
-    if block_table.shape[1] * k_cache.shape[2] >= 2**31:
+    if block_table.shape[1] * k_cache.shape[2] >= 2**30:
         raise InputError(
             f"block_table has {block_table.shape[1]:,} pages of {k_cache.shape[2]} tokens for a sequence; "
-            "fewer than 2^31 tokens are counted",
+            "fewer than 2^30 tokens are counted",
             "block_table",
         )
     need_shape(lengths, "lengths", block_table.shape[:1], "block_table")
