@@ -23,6 +23,13 @@ ROWS = (
 )
 
 
+def changed_since() -> list[str]:
+    """What the document owns to have changed since it was measured."""
+    said = re.findall(r"Changed since: (.*?)\.", " ".join(text("docs/h200.md").split()))
+    assert len(said) < 2
+    return re.split(", | and ", said[0]) if said else []
+
+
 def cell(provider) -> str:
     return f"{words.digits(provider.us.p50)} µs"
 
@@ -30,7 +37,7 @@ def cell(provider) -> str:
 @pytest.mark.parametrize("name, dtype, dims", ROWS, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_row_for_each_kernel_shown(name, dtype, dims):
     found = recordings.find(HERE, choose.validate(RunRequest(kernel=name, dims=dict(dims), dtype=dtype)))[0]
-    assert dict(found.choice.dims) == dict(dims) and found.ok and not found.stale
+    assert dict(found.choice.dims) == dict(dims) and found.ok and found.stale == (f"`{name}`" in changed_since())
     own = found.providers["triton"]
     assert own.ok and own.share_of_peak is not None
     peers = {n: p for n, p in found.providers.items() if n not in ("triton", "eager", "torch.compile") and p.us}
@@ -117,5 +124,4 @@ def test_what_has_changed_since_is_said():
     found = {(r["kernel"], r["source_hash"]) for r in map(json.loads, lines)}
     changed = [f"`{name}`" for name, was in sorted(found) if was != fingerprint.current_hash(name)]
     changed += ["the decoder's step"] * any(run.stale for run in recorded.runs(HERE))
-    said = re.findall(r"Changed since: (.*?)\.", " ".join(text("docs/h200.md").split()))
-    assert said == ([" and ".join(changed)] if changed else [])
+    assert changed_since() == changed
