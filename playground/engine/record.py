@@ -2,8 +2,8 @@
 
 Every kernel over its presets and dtypes, and over sizes of the dim that its spec sweeps, beside eager, torch.compile
 and the baselines that are installed. A file is written after each step, so a recording that is stopped goes on where
-it was; what is recorded with the same kernel and versions is not measured again. Times of an older kernel stay, marked
-as stale, until their shape is measured anew.
+it was; what is recorded with the same kernel and versions is not measured again. Times and sweeps of an older kernel
+stay, marked as stale, until their shape is measured anew.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from playground.engine.messages import (
 from playground.engine.recordings import Recording
 
 MOST_BYTES, MOST_FLOPS, SIZES = 2**32, 2e13, 10
+KEPT = ("benches", "sweeps")  # of an older kernel's recording
 SMALLEST_BYTES = 2**16
 
 
@@ -91,7 +92,7 @@ def record(
 def opened(spec: KernelSpec, out: Path, peaks: roofs.Roofs, job: Job, force: bool) -> Recording:
     """The kernel's recording so far, or a new one where the kernel or the versions have changed.
 
-    Of an older kernel the new one keeps the times, as stale.
+    Of an older kernel the new one keeps the times and the sweeps, as stale.
     """
     gpu, arch = host.name(job.device), Target.of(job.device).arch
     source = execute.source(job)
@@ -104,7 +105,8 @@ def opened(spec: KernelSpec, out: Path, peaks: roofs.Roofs, job: Job, force: boo
         return fresh
     old = recordings.load(path)
     if old.source_hash != fresh.source_hash:
-        return fresh.model_copy(update={"benches": tuple(b.model_copy(update={"stale": True}) for b in old.benches)})
+        older = {name: tuple(x.model_copy(update={"stale": True}) for x in getattr(old, name)) for name in KEPT}
+        return fresh.model_copy(update=older)
     return old.model_copy(update={"date": fresh.date}) if old.versions == fresh.versions else fresh
 
 

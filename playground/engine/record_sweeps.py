@@ -68,14 +68,16 @@ def record_sweeps(
     for spec in [kernels.get(name) for name in names or [n for n in SWEPT if n in kernels.all_kernels()]]:
         recording = record.opened(spec, out, roofs.roofs(job), job, False)
         for dims in shapes(spec):
-            if any(s.choice.dims == dims and s.choice.dtype == spec.dtypes[0] for s in recording.sweeps):
+            had = [s for s in recording.sweeps if s.choice.dims == dims and s.choice.dtype == spec.dtypes[0]]
+            if any(not s.stale for s in had):
                 continue
             started = time.monotonic()
             if written and started - began + longest > seconds:
                 report("out of time; run it again to go on")
                 return list(written)
             result = one(spec, dims, recording, job)
-            recording = recording.model_copy(update={"sweeps": (*recording.sweeps, result)})
+            others = tuple(s for s in recording.sweeps if s not in had)
+            recording = recording.model_copy(update={"sweeps": (*others, result)})
             written[recordings.save(out, recording)] = None
             longest = max(longest, time.monotonic() - started)
             report(f"{spec.name} {dims}: {_line(result)}")

@@ -29,8 +29,8 @@ DIGITS = 6  # significant ones, of every figure in a file
 class Recording(Message):
     """All that is recorded of one kernel on one GPU.
 
-    source_hash: of what ran, see fingerprint.py; but a bench that is stale is of an older kernel, and waits to be
-    measured anew. skipped: shapes that gave no result, each with the reason.
+    source_hash: of what ran, see fingerprint.py; but a bench or sweep that is stale is of an older kernel, and waits
+    to be measured anew. skipped: shapes that gave no result, each with the reason.
     """
 
     gpu: str
@@ -123,29 +123,26 @@ def find(directory: Path, chosen: Chosen) -> tuple[BenchResult, ...]:
 
 
 def find_sweeps(directory: Path, chosen: Chosen) -> tuple[SweepResult, ...]:
-    """Every recorded sweep over configs of the kernel in this dtype, the nearest shape first; stale ones not at all.
+    """Every recorded sweep over configs of the kernel in this dtype, the nearest shape first.
 
-    `recorded_note` names the GPU's shape where it is not the one asked for.
+    `stale` is set where the kernel has changed since; `recorded_note` says so, names the shape, and says where it is
+    not the one asked for.
     """
     if chosen.edge is not None or chosen.bug is not None:
         return ()
-    found = [
-        sweep
-        for recording in all_of(directory, chosen.spec.name)
-        if recording.source_hash == fingerprint.current_hash(chosen.spec.name)
-        for sweep in recording.sweeps
-        if sweep.choice.dtype == chosen.dtype
-    ]
+    found = []
+    for recording in all_of(directory, chosen.spec.name):
+        stale = recording.source_hash != fingerprint.current_hash(chosen.spec.name)
+        mine = (sweep for sweep in recording.sweeps if sweep.choice.dtype == chosen.dtype)
+        found += [sweep.model_copy(update={"stale": stale or sweep.stale}) for sweep in mine]
     found.sort(key=lambda sweep: distance(sweep.choice.dims, chosen.dims))
-    return tuple(
-        sweep.model_copy(update={"recorded_note": _shape_note(sweep.choice.dims, chosen.dims)}) for sweep in found
-    )
+    return tuple(sweep.model_copy(update={"recorded_note": _sweep_note(sweep, chosen.dims)}) for sweep in found)
 
 
-def _shape_note(had: Mapping[str, int], asked: Mapping[str, int]) -> str:
-    if distance(had, asked) == 0:
-        return ""
-    return "recorded for " + ", ".join(f"{name}={value:,}" for name, value in had.items()) + ", the nearest shape"
+def _sweep_note(sweep: SweepResult, asked: Mapping[str, int]) -> str:
+    older = " with an older kernel" if sweep.stale else ""
+    shape = ", ".join(f"{name}={value:,}" for name, value in sweep.choice.dims.items())
+    return f"recorded{older} for {shape}" + (", the nearest shape" if distance(sweep.choice.dims, asked) else "")
 
 
 def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
@@ -168,9 +165,9 @@ def check(directory: Path) -> list[str]:
             continue
         if stale:
             lines.append(f"{name}: recorded with an older kernel on {recording.date[:10]}; record it again")
-        elif older := sum(bench.stale for bench in recording.benches):
-            shapes = f"{older} of {len(recording.benches)} shapes"
-            lines.append(f"{name}: {shapes} recorded with an older kernel; record it again")
+        for kind, kept in () if stale else (("shapes", recording.benches), ("sweeps", recording.sweeps)):
+            if older := sum(one.stale for one in kept):
+                lines.append(f"{name}: {older} of {len(kept)} {kind} recorded with an older kernel; record it again")
     return lines + _older_peers(directory)
 
 

@@ -70,4 +70,5 @@ class SweepResult(Message):
     compiled: Source | None = None  # of registers, spills, shared memory and occupancy
     recorded: Source | None = None  # of recorded_us
     recorded_note: str = ""
+    stale: bool = False  # recorded with an older kernel
     note: str = ""  # on the times, such as that the host was busy

@@ -27,6 +27,7 @@ from playground.engine.messages import (
     Times,
 )
 from playground.engine.recordings import Recording
+from playground.engine.sweep_messages import SweepResult
 
 SOURCE = Source(kind="recorded", device="NVIDIA H200", date="2026-01-02T03:04:05+00:00", versions={"triton": "3.6.0"})
 SPEC = kernels.get("vector_add")
@@ -211,6 +212,25 @@ def test_a_step_is_done_once_it_is_measured_or_noted():
     assert not record.has(recorded(), step) and not record.has(recorded(benched(4096, "float16")), step)
     assert record.has(recorded(benched(4096)), step)
     assert record.has(recorded(skipped={step.label: "no room"}), step)
+
+
+def test_a_sweep_of_an_older_kernel_is_shown_as_that_and_stays_until_it_is_made_anew(tmp_path, monkeypatch):
+    job, peaks = Job(torch.device("cpu")), Roofs(copy_gbps=10.0, source=SOURCE)
+    monkeypatch.setitem(roofs._measured, job.device, peaks)
+    new = record.opened(SPEC, tmp_path, peaks, job, force=False)
+    swept = SweepResult(choice=benched(4096).choice, configs=(), done=True)
+    path = recordings.save(tmp_path, new.model_copy(update={"source_hash": "0" * 16, "sweeps": (swept,)}))
+    for recording in (recordings.load(path), record.opened(SPEC, tmp_path, peaks, job, force=False)):
+        recordings.save(tmp_path, recording)
+        near, exact = (recordings.find_sweeps(tmp_path, chosen(dims={"n": n}))[0] for n in (1000, 4096))
+        assert near.stale and near.recorded_note == "recorded with an older kernel for n=4,096, the nearest shape"
+        assert exact.stale and exact.recorded_note == "recorded with an older kernel for n=4,096"
+    assert recordings.check(tmp_path) == [
+        f"{path.parent.name}/vector_add: 1 of 1 sweeps recorded with an older kernel; record it again"
+    ]
+    recordings.save(tmp_path, new.model_copy(update={"sweeps": (swept,)}))
+    fresh = recordings.find_sweeps(tmp_path, chosen())[0]
+    assert not fresh.stale and fresh.recorded_note.startswith("recorded for n=4,096")
 
 
 def test_times_of_an_older_kernel_stay_as_stale_until_their_shape_is_measured_anew(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from playground.engine import bench, edits
 from playground.engine.messages import Failure, Progress, Times
 from playground.ui import panels
 from playground.ui.answer import Answer
-from playground.ui.tabs.run import lesson, method, sheet, view
+from playground.ui.tabs.run import lesson, method, sheet, sweep_sheet, view
 from tests.ui.fake_engine import FakeEngine, bench_result
 from tests.ui.samples import REQUEST, answer, faster
 
@@ -149,6 +149,8 @@ def test_a_recording_of_another_shape_or_an_older_kernel_says_so():
     assert view.recorded_note(found).startswith("the nearest shape that was recorded; NVIDIA H200, 2026-11-20")
     stale = replace(found, recorded=found.recorded.model_copy(update={"stale": True}))
     assert view.recorded_note(stale).startswith("recorded with an older kernel; ")
+    for one, begin in ((found, ""), (stale, "recorded with an older kernel; ")):
+        assert f"</span> {begin}NVIDIA H200, 2026-11-20" in sweep_sheet._recorded_head([one.recorded], "n")
 
 
 def test_what_compute_binds_is_told_in_flops():

@@ -134,8 +134,8 @@ def as_recorded(result: SweepResult) -> SweepResult:
 
 def recorded_banner(result: SweepResult) -> str:
     """What won on that device, at which shape, and what to press for one's own."""
-    shape = result.recorded_note or f"recorded for {words.shape(result.choice.dims)}"
-    return banner(result.model_copy(update={"note": f"{shape}. Sweep configs tries them on this device"}))
+    note = f"{result.recorded_note}. Sweep configs tries them on this device"
+    return banner(result.model_copy(update={"note": note}))
 
 
 # The grid

@@ -83,7 +83,8 @@ def _recorded_head(found: list[BenchResult], dim: str) -> str:
     others = {k: v for k, v in found[0].choice.dims.items() if k != dim}
     fixed = f", {words.shape(others)}" if others else ""
     chosen = found[0].choice
-    note = f"{words.place(found[0].source)}, {chosen.kernel}, {chosen.dtype}, {dim} swept{fixed}"
+    older = "recorded with an older kernel; " if any(one.stale for one in found) else ""
+    note = f"{older}{words.place(found[0].source)}, {chosen.kernel}, {chosen.dtype}, {dim} swept{fixed}"
     title = panels.text(f"Recorded{headings.best(found)}")
     return f"<h3>{title}</h3><p>{panels.badge(found[0].source)} {panels.text(note)}</p>"
 
