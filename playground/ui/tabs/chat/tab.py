@@ -46,6 +46,10 @@ NO_STEPS = (
     "cache off under System prompt and sampling, and press Retry: the second line shows what it saves.</p>"
 )
 ONE_KIND = '<p class="quiet">Now one {} cache: switch it under System prompt and sampling, and press Retry.</p>'
+# The question leaves the box as it is sent, and not as it is answered: what is typed in between is the visitor's. One
+# at a time: what is sent while another is on its way stays in the box. What was refused stands there again.
+TAKE = "(text, sent) => sent || !text.trim() ? [] : ['', text]"
+GIVE_BACK = "(text, sent) => [[sent, text].filter(Boolean).join('\\n'), '']"
 TOKENS = (
     '<div class="tokens" role="group" aria-label="Tokens of the answer; arrow keys walk them"></div>'
     '<div class="token-read" role="status"></div><p class="tokens-none quiet">The tokens of the next answer stand '
@@ -71,6 +75,7 @@ class Parts:
     head: Any
     panel: Any
     box: Any
+    sent: Any  # the question that is on its way
     wishes: list[Any]  # in the order of Wishes
     tokens: Any
     ended: Any
@@ -100,7 +105,7 @@ def build(context: Context, bench: Bench) -> Loaded:
             bot = _bot(model)
             note = live.html(js_on_load=live.script("talk.js"), elem_id="chat-note")
             ready = live.html(elem_id="chat-ready")
-            box, send = _say()
+            box, send, sent = _say()
             with gr.Row(elem_classes="exports chat-tools"):
                 stop, retry, clear = (
                     gr.Button(name, size="sm", elem_id=f"chat-{name.lower()}") for name in ("Stop", "Retry", "Clear")
@@ -123,7 +128,7 @@ def build(context: Context, bench: Bench) -> Loaded:
         with gr.Column(elem_classes="sheet", elem_id="chat-recorded"):
             live.html(elsewhere.sheet(runs))
     wishes = [backend, tokens_on, inside.groups, inside.keep, *rest]
-    parts = Parts(bot, asked, note, head, panel, box, wishes, tokens, ended, gr.State({}), charts)
+    parts = Parts(bot, asked, note, head, panel, box, sent, wishes, tokens, ended, gr.State({}), charts)
     _wire(context, parts, send, stop, retry, clear)
     backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
     chat_inside.wire(context, inside, look, backend, ready, ended, wishes)
@@ -143,14 +148,14 @@ def _bot(model: str) -> gr.Chatbot:
     )  # fmt: skip
 
 
-def _say() -> tuple[gr.Textbox, gr.Button]:
+def _say() -> tuple[gr.Textbox, gr.Button, gr.Textbox]:
     with gr.Row(elem_classes="say-row"):
         box = gr.Textbox(
             placeholder="Ask the model", label="Message", show_label=False, container=False, lines=1, max_lines=4,
             scale=8, min_width=100, max_length=20_000, elem_id="chat-box",
         )  # fmt: skip
         send = gr.Button("Send", variant="primary", scale=0, min_width=88, elem_id="chat-send")
-    return box, send
+    return box, send, gr.Textbox("", visible=False)
 
 
 def _settings() -> list[Any]:
@@ -225,10 +230,12 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         yield [gr.skip()] * len(parts.streamed)  # a generator that draws nothing would empty them
         yield from _stream(context, chat_inside.key_of(session), asked, steps, Wishes(*values))
 
-    asks, shows = [parts.box, parts.bot], [parts.bot, parts.asked, parts.note]
+    shows, said = [parts.bot, parts.asked, parts.note], [parts.box, parts.sent]
+    taken = gr.on([send.click, parts.box.submit], None, said, said, js=TAKE, api_visibility="private")
+    sent = taken.success(ask, [parts.sent, parts.bot], [parts.sent, *shows], **form.FAST)
+    sent.failure(None, said, said, js=GIVE_BACK, api_visibility="private")
     events = [
-        send.click(ask, asks, [parts.box, *shows], **form.FAST),
-        parts.box.submit(ask, asks, [parts.box, *shows], **form.FAST),
+        sent,
         retry.click(again, parts.bot, shows, **form.FAST),
         parts.bot.edit(edited, parts.bot, shows, **form.FAST),
         parts.bot.example_select(suggested, None, shows, **form.FAST),
