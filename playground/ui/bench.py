@@ -26,6 +26,8 @@ FAST = {**PRIVATE, "queue": False}
 # Sent each time where several come quickly one after another. Of a choice or a click Gradio else drops all but the
 # first; not of a change, whose last one it always sends.
 EACH = {**FAST, "trigger_mode": "multiple"}
+# Of a choice whose answer fills the bench: `until_filled` says what waits for it.
+FILLS = {**EACH, "js": "(...values) => tp.fills(values)"}
 
 
 @dataclass(frozen=True)
@@ -224,15 +226,25 @@ def lenient(context: Context, *values: Any) -> Request:
         return first.model_copy(update={"dtype": values[-5] if values[-5] in spec.dtypes else first.dtype})
 
 
+def until_filled(event: Any) -> Any:
+    """An event with FILLS. Presses and the fields that it fills wait until it has filled them, or has failed."""
+    for end in (event.then, event.failure):
+        end(None, js="() => tp.fill(-1)", api_visibility="private")
+    return event
+
+
 def wire(bench: Bench, context: Context) -> None:
     """Make the inputs follow each other, and the address follow the inputs."""
-    bench.kernel.input(
-        lambda name: fill(context, links.first_choice(get(name), context.gpu)), bench.kernel, bench.shown, **EACH
-    )
     held = [bench.kept, *bench.inputs]
-    bench.preset.input(lambda *values: _preset(context, *values), [bench.preset, *held], bench.shown, **EACH)
-    bench.case.input(lambda kept, *values: with_case(context, kept, *values), held, bench.shown, **EACH)
-    bench.note.away(lambda kept, *values: put_away(context, kept, *values), held, bench.shown, **EACH)
+    for event in (
+        bench.kernel.input(
+            lambda name: fill(context, links.first_choice(get(name), context.gpu)), bench.kernel, bench.shown, **FILLS
+        ),
+        bench.preset.input(lambda *values: _preset(context, *values), [bench.preset, *held], bench.shown, **FILLS),
+        bench.case.input(lambda kept, *values: with_case(context, kept, *values), held, bench.shown, **FILLS),
+        bench.note.away(lambda kept, *values: put_away(context, kept, *values), held, bench.shown, **FILLS),
+    ):
+        until_filled(event)
     followers = [bench.preset, bench.config, bench.case, bench.kept, bench.note]
     for part in (*bench.dims, bench.dtype):
         part.input(lambda *values: _retyped(context, *values), held, followers, **EACH)
@@ -252,7 +264,8 @@ def _preset(context: Context, preset: str, kept: Kept | None, *values: Any) -> l
 def with_case(context: Context, kept: Kept | None, *values: Any) -> list[Any]:
     """The bench with the case that its list names, on what stood there before any other."""
     kind, _, name = values[-3].partition(":")
-    if not name:
+    cases_of = {value for _, value in case_choices(get(values[0]))}
+    if not name or values[-3] not in cases_of:  # one of the kernel that stood there until now
         return put_away(context, kept, *values)
     taken = cases.taken(_plain(context, kept, *values), kind, name)
     return fill(context, taken.now, taken)

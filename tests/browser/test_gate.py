@@ -5,6 +5,8 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.test_chat import QUESTIONS, ask
+from tests.browser.test_run import RIGHT, SMALL, size, visit
+from tests.browser.test_slow import STALE, choose
 
 BOX = "#chat-box textarea"
 
@@ -76,4 +78,44 @@ def test_a_question_that_was_refused_stands_in_the_box_again(chrome, base):
     page.click("#chat-send")
     expect(page.locator(QUESTIONS)).to_have_text(["t5 t6"])
     expect(page.locator(BOX)).to_have_value("")
+    page.context.close()
+
+
+def test_a_press_waits_for_what_a_choice_brings_and_runs_that(page, base):
+    visit(page, base, "kernel=rms_norm&rows=4&n=1000&dtype=float32")
+    gate = Gate(page)
+    choose(page, "Softmax")
+    gate.wait(1)
+    page.click("#run")
+    gate.open()
+    page.wait_for_selector(RIGHT)
+    expect(page.locator("#runs tbody tr")).to_contain_text("softmaxrows=64, n=3000")
+    expect(page.locator("#answer")).not_to_have_attribute("data-stale", STALE)
+
+
+def test_what_a_choice_brings_cannot_be_chosen_until_it_is_there(page, base):
+    visit(page, base, "kernel=softmax&rows=4&n=1000&dtype=float32")
+    dtype = page.locator(".f-dtype")
+    gate = Gate(page)
+    page.get_by_text("decode", exact=True).click()
+    expect(dtype).to_have_css("pointer-events", "none")
+    gate.wait(1)
+    gate.open()
+    expect(size(page, "n")).to_have_value("128256")
+    dtype.locator("input").click()
+    page.get_by_role("option", name="float16", exact=True).click()
+    expect(dtype.locator("input")).to_have_value("float16")
+
+
+def test_a_choice_that_is_refused_leaves_the_bench_to_be_used(chrome, base):
+    page = chrome.new_context().new_page()  # not the fixture's: the browser complains of the refusal
+    page.set_default_timeout(60_000)
+    visit(page, base, SMALL)
+    page.route("**/gradio_api/run/**", lambda route: route.fulfill(status=500, json={"error": "busy"}))
+    with page.expect_response("**/gradio_api/run/**"):
+        page.get_by_text("decode", exact=True).click()
+    expect(page.locator(".f-dtype")).not_to_have_css("pointer-events", "none")
+    page.unroute("**/gradio_api/run/**")
+    page.click("#run")
+    page.wait_for_selector(RIGHT)
     page.context.close()

@@ -28,8 +28,8 @@ def choose(page, kernel):
 def test_an_answer_is_of_the_choice_that_run_sent(page, base):
     visit(page, base, "kernel=softmax&rows=4&n=1000&dtype=float32")
     slow(page)
-    page.get_by_text("decode", exact=True).click()
-    page.click("#run")  # before the shape is there
+    page.click("#run")
+    page.get_by_text("decode", exact=True).click()  # before anything of the answer is there
     page.wait_for_selector(RIGHT)
     expect(size(page, "n")).to_have_value("128256")
     expect(page.locator("#answer")).to_have_attribute("data-stale", STALE)

@@ -92,11 +92,11 @@ def _wire(
 
     given = [visits.visit, *bench.inputs]
     bench.run.click(run, given, outputs, js=presses("answer", TO_RUN), **AGAIN)
-    for filled in (
-        chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.EACH),
-        parts.banner.mend(mend, bench.inputs, bench.shown, **form.EACH),
+    for event in (
+        chips.pick(pick, [bench.kept, *bench.inputs], bench.shown, **form.FILLS),
+        parts.banner.mend(mend, bench.inputs, bench.shown, **form.FILLS),
     ):
-        filled.success(run, given, outputs, js=ASKS, **AGAIN)
+        form.until_filled(event).success(run, given, outputs, js=ASKS, **AGAIN)
     edit.run.click(run_edit, [edit.editor, *given], outputs, js=ASKS, **AGAIN)
     bench.stop.click(stop, None, None, **form.FAST)
     gr.on([bench.kernel.change, bench.case.change], offered, bench.inputs, chips, **form.FAST)

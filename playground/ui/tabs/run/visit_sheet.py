@@ -49,8 +49,10 @@ def build(context: Context, bench: Bench, parts: Parts) -> Sheet:
     def compared(event: gr.EventData, now: Visit) -> list[Any]:
         return shows(now.picking([int(n) for n in event.numbers]))
 
-    there = listed.open(opened, kept, [*parts.outputs, *bench.shown, *outputs], **form.EACH)
-    there.success(None, bench.inputs, None, js="(...values) => tp.stands('answer', values)", api_visibility="private")
+    there = listed.open(opened, kept, [*parts.outputs, *bench.shown, *outputs], **form.FILLS)
+    form.until_filled(there).success(
+        None, bench.inputs, None, js="(...values) => tp.stands('answer', values)", api_visibility="private"
+    )
     listed.compare(compared, kept, outputs, **form.EACH)
     for name, button in buttons.items():
         make = EXPORTS[name]
