@@ -119,3 +119,19 @@ def test_a_choice_that_is_refused_leaves_the_bench_to_be_used(chrome, base):
     page.click("#run")
     page.wait_for_selector(RIGHT)
     page.context.close()
+
+
+def test_a_question_after_clear_begins_a_new_talk(page, base):
+    page.goto(f"{base}/?tab=Chat")
+    expect(page.locator("#chat-ready")).to_contain_text("Ready")
+    ask(page, "t5")
+    expect(page.locator("#chat-note")).to_contain_text("prompt had")
+    gate = Gate(page)
+    page.click("#chat-clear")
+    gate.wait(1)
+    ask(page, "t7")  # the old talk still stands there
+    gate.wait(2)
+    gate.open()
+    expect(page.locator(QUESTIONS)).to_have_text(["t7"])
+    expect(page.locator("#chat-note")).to_contain_text("prompt had")
+    expect(page.locator(QUESTIONS)).to_have_text(["t7"])

@@ -70,6 +70,8 @@ class Parts:
     """The components of the tab that events use."""
 
     bot: Any
+    seen: Any  # how often the talk that the page shows was cleared
+    clears: Any  # how often it was by the server: more often, while the answer to Clear is on its way
     asked: Any  # Asked: what the page shows may still be drawn over by the answer before
     note: Any
     head: Any
@@ -83,6 +85,11 @@ class Parts:
     charts: list[Any]
 
     @property
+    def talk(self) -> list[Any]:
+        """What `_current` takes."""
+        return [self.bot, self.seen, self.clears]
+
+    @property
     def drawn(self) -> list[Any]:
         return [self.bot, self.note, self.head, self.panel, self.tokens, self.ended]
 
@@ -94,6 +101,7 @@ class Parts:
 def build(context: Context, bench: Bench) -> Loaded:
     model = Path(context.settings.model).name or DEFAULT
     ended, asked = gr.State(None), gr.State(None)
+    seen, clears = gr.Number(0, precision=0, visible=False), gr.State(0)
     with gr.Row(elem_classes="cols chatrow"):
         with gr.Column(scale=7, min_width=460, elem_classes="sheet chatpanel"):
             with gr.Row(elem_classes="headrow"):
@@ -128,7 +136,7 @@ def build(context: Context, bench: Bench) -> Loaded:
         with gr.Column(elem_classes="sheet", elem_id="chat-recorded"):
             live.html(elsewhere.sheet(runs))
     wishes = [backend, tokens_on, inside.groups, inside.keep, *rest]
-    parts = Parts(bot, asked, note, head, panel, box, sent, wishes, tokens, ended, gr.State({}), charts)
+    parts = Parts(bot, seen, clears, asked, note, head, panel, box, sent, wishes, tokens, ended, gr.State({}), charts)
     _wire(context, parts, send, stop, retry, clear)
     backend.change(lambda name: _title(model, name), backend, title, **form.FAST)
     chat_inside.wire(context, inside, look, backend, ready, ended, wishes)
@@ -199,19 +207,19 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
         """What answered until now draws no more."""
         return Asked(jobs.announce(chat_inside.key_of(session)), talk)
 
-    def ask(session: gr.Request, text: str, talk: Talk) -> tuple[Any, ...]:
+    def ask(session: gr.Request, text: str, *held: Any) -> tuple[Any, ...]:
         if not text.strip():
             return "", gr.skip(), gr.skip(), gr.skip()
-        talk = [*chat_talk.plain(talk), {"role": "user", "content": text.strip()}]
+        talk = [*_current(*held), {"role": "user", "content": text.strip()}]
         return "", chat_talk.shown(talk), asked(session, talk), ""
 
-    def again(session: gr.Request, talk: Talk) -> tuple[Talk, Asked, str]:
-        talk = chat_talk.until_question(chat_talk.plain(talk))
+    def again(session: gr.Request, *held: Any) -> tuple[Talk, Asked, str]:
+        talk = chat_talk.until_question(_current(*held))
         return chat_talk.shown(talk), asked(session, talk), ""
 
-    def edited(session: gr.Request, talk: Talk, change: gr.EditData) -> tuple[Talk, Asked, str]:
+    def edited(session: gr.Request, change: gr.EditData, *held: Any) -> tuple[Talk, Asked, str]:
         at = change.index if isinstance(change.index, int) else change.index[0]
-        talk = [*chat_talk.plain(talk)[:at], {"role": "user", "content": str(change.value)}]
+        talk = [*_current(*held)[:at], {"role": "user", "content": str(change.value)}]
         return chat_talk.shown(talk), asked(session, talk), ""
 
     def suggested(session: gr.Request, chosen: gr.SelectData) -> tuple[Talk, Asked, str]:
@@ -221,10 +229,9 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
     def stopped(session: gr.Request) -> None:
         jobs.stop(chat_inside.key_of(session))
 
-    def cleared(session: gr.Request) -> list[Any]:
-        key = chat_inside.key_of(session)
-        jobs.give_up(key)
-        return [[], "", chat_panel.head(None), chat_panel.live(None), "", None]
+    def cleared(session: gr.Request, clears: int) -> list[Any]:
+        jobs.give_up(chat_inside.key_of(session))
+        return [[], "", chat_panel.head(None), chat_panel.live(None), "", None, clears + 1, clears + 1]
 
     def stream(session: gr.Request, asked: Asked | None, steps: Steps, *values: Any) -> Iterator[list[Any]]:
         yield [gr.skip()] * len(parts.streamed)  # a generator that draws nothing would empty them
@@ -232,12 +239,12 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
 
     shows, said = [parts.bot, parts.asked, parts.note], [parts.box, parts.sent]
     taken = gr.on([send.click, parts.box.submit], None, said, said, js=TAKE, api_visibility="private")
-    sent = taken.success(ask, [parts.sent, parts.bot], [parts.sent, *shows], **form.FAST)
+    sent = taken.success(ask, [parts.sent, *parts.talk], [parts.sent, *shows], **form.FAST)
     sent.failure(None, said, said, js=GIVE_BACK, api_visibility="private")
     events = [
         sent,
-        retry.click(again, parts.bot, shows, **form.FAST),
-        parts.bot.edit(edited, parts.bot, shows, **form.FAST),
+        retry.click(again, parts.talk, shows, **form.FAST),
+        parts.bot.edit(edited, parts.talk, shows, **form.FAST),
         parts.bot.example_select(suggested, None, shows, **form.FAST),
     ]
     inputs = [parts.asked, parts.steps, *parts.wishes]
@@ -245,7 +252,12 @@ def _wire(context: Context, parts: Parts, send: Any, stop: Any, retry: Any, clea
     streams = [e.success(stream, inputs, parts.streamed, trigger_mode="multiple", **LONG) for e in events]
     stop.click(stopped, None, None, **form.FAST)
     # Cancelled in the browser too: a drawing that is on its way would come after the clearing.
-    clear.click(cleared, None, parts.drawn, cancels=streams, **form.FAST)
+    clear.click(cleared, parts.clears, [*parts.drawn, parts.seen, parts.clears], cancels=streams, **form.FAST)
+
+
+def _current(talk: Talk, seen: float, clears: int) -> Talk:
+    """The talk as the page shows it; nothing of it where it is cleared already, and the page does not know yet."""
+    return chat_talk.plain(talk) if seen >= clears else []
 
 
 def _stream(context: Context, key: str, asked: Asked | None, steps: Steps, wishes: Wishes) -> Iterator[list[Any]]:
