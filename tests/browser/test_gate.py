@@ -1,6 +1,7 @@
 """What a visitor does while an answer is on its way: each answer is held at a gate here, and let go by the test."""
 
 import re
+import threading
 
 from playwright.sync_api import expect
 
@@ -135,3 +136,26 @@ def test_a_question_after_clear_begins_a_new_talk(page, base):
     expect(page.locator(QUESTIONS)).to_have_text(["t7"])
     expect(page.locator("#chat-note")).to_contain_text("prompt had")
     expect(page.locator(QUESTIONS)).to_have_text(["t7"])
+
+
+def test_ticks_that_are_set_while_a_run_works_stay(page, base, engine, monkeypatch):
+    visit(page, base, SMALL + "&edge=One+element")
+    page.click("#run")
+    expect(page.locator("#runs [data-open]")).to_have_count(1)
+    page.locator("#run").wait_for()
+    gone, stream = threading.Event(), engine.stream
+
+    def waits(request, cancel):
+        gone.wait(60)
+        yield from stream(request, cancel)
+
+    monkeypatch.setattr(engine, "stream", waits)
+    page.click("#run")
+    page.locator("#answer .verdict.busy").wait_for()
+    with page.expect_response("**/gradio_api/run/**"):
+        page.check("[data-pick='1']")
+    gone.set()
+    expect(page.locator("#runs [data-open]")).to_have_count(2)
+    page.locator("#run").wait_for()
+    boxes = {b.get_attribute("data-pick"): b.is_checked() for b in page.locator("#runs [data-pick]").all()}
+    assert boxes == {"2": False, "1": True}

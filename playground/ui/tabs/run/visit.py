@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 
 import plotly.graph_objects as go
@@ -14,26 +14,39 @@ from playground.ui.answer import Answer
 MOST = 40  # runs that a visit keeps
 
 
+@dataclass
+class Ticks:
+    """The runs that are ticked. One for the whole visit: a run that works draws the list that it began with, and must
+    not set back what was ticked since.
+    """
+
+    numbers: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Visit:
-    """Every run with its number; `shown` is the one on the page, `picked` are those to compare."""
+    """Every run with its number; `shown` is the one on the page."""
 
     runs: tuple[tuple[int, Answer], ...] = ()
     shown: int | None = None
-    picked: tuple[int, ...] = ()
+    ticks: Ticks = field(default_factory=Ticks)
 
     def added(self, answer: Answer) -> Visit:
         """With one more run, which is now the one on the page. The oldest goes where there are too many."""
         number = self.runs[-1][0] + 1 if self.runs else 1
-        runs = (*self.runs, (number, answer))[-MOST:]
-        kept = {n for n, _ in runs}
-        return Visit(runs, number, tuple(n for n in self.picked if n in kept))
+        return replace(self, runs=(*self.runs, (number, answer))[-MOST:], shown=number)
 
     def opened(self, number: int) -> Visit:
         return replace(self, shown=number) if self.get(number) else self
 
     def picking(self, numbers: list[int]) -> Visit:
-        return replace(self, picked=tuple(n for n, _ in self.runs if n in numbers))
+        self.ticks.numbers = tuple(numbers)
+        return self
+
+    @property
+    def picked(self) -> tuple[int, ...]:
+        """Those to compare."""
+        return tuple(n for n, _ in self.runs if n in self.ticks.numbers)
 
     def get(self, number: int | None) -> Answer | None:
         return next((a for n, a in self.runs if n == number), None)
