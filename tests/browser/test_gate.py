@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 
 from playwright.sync_api import expect
 
@@ -26,7 +27,9 @@ class Gate:
 
     def wait(self, many):
         """Until so many answers stand here."""
+        until = time.monotonic() + 60
         while len(self.held) < many:
+            assert time.monotonic() < until, f"{len(self.held)} answers of {many}"
             self.page.wait_for_timeout(10)
 
     def open(self):
@@ -159,3 +162,28 @@ def test_ticks_that_are_set_while_a_run_works_stay(page, base, engine, monkeypat
     page.locator("#run").wait_for()
     boxes = {b.get_attribute("data-pick"): b.is_checked() for b in page.locator("#runs [data-pick]").all()}
     assert boxes == {"2": False, "1": True}
+
+
+def test_compare_that_is_pressed_before_a_compilation_begins_compares(page, base, engine, monkeypatch):
+    page.goto(f"{base}/?{SMALL}&tab=Code")
+    page.wait_for_selector(".codeview .stage .ln")
+    page.locator("#compare-kernel input").click()
+    page.get_by_role("option", name="bug: ").first.click()
+    compiled, stream = threading.Event(), engine.stream
+
+    def waits(request, cancel):
+        if request.bug:
+            compiled.wait(60)
+        yield from stream(request, cancel)
+
+    monkeypatch.setattr(engine, "stream", waits)
+    gate = Gate(page)
+    page.get_by_label("target").first.click()
+    page.get_by_role("option", name="sm_80").click()
+    gate.wait(1)
+    page.click("#compare")
+    expect(page.locator("#compared")).to_contain_text("Compiling both")
+    gate.open()
+    expect(page.locator("#code-form")).to_contain_text("sm_80, float32")
+    compiled.set()
+    expect(page.locator("#compared table").first).to_be_visible()

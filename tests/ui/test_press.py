@@ -97,9 +97,14 @@ def test_compile_compare_and_inductor_stop_each_other_only_where_one_answer_goes
     another = compare._compare(where, "me", "sm_90", ("sm_80", *[compare.SAME] * 3, "", "SASS", *VALUES))
     next(another)
     assert all(drawn == gr.skip() for drawn in ends(comparing))
-    # A new compilation takes the older comparison away with its own, and leaves what Inductor writes.
+    # A new compilation takes the older comparison away as it is asked for, and leaves what Inductor writes.
+    assert compare.put_away(where, "me") == ["", False]
+    newest = compare._compare(where, "me", "sm_90", ("sm_80", *[compare.SAME] * 3, "", "PTX", *VALUES))
+    next(newest)  # pressed before the compilation begins
     newer = code._compile(where, "me", "sm_80", VALUES)
-    assert next(newer)[-2:] == ["", False]
+    next(newer)
+    assert where.jobs.running("compare me")
+    where.jobs.stop("compare me")
     assert all(drawn == gr.skip() for old in (compiling, another) for drawn in ends(old))
     assert where.jobs.running("inductor me")
     where.jobs.stop("inductor me")

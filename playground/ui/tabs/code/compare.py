@@ -32,12 +32,14 @@ PYTHON = "PYTHON"  # a stage here alone: the kernel's source itself
 
 @dataclass(frozen=True)
 class Sheet:
-    """`drawn` is what a compilation of the tab fills. `choices` are a visitor's own, of the kernel named first in them.
+    """A compilation of the tab shows `column` where there is code, and puts away what is `compared` as it is asked for.
+    `choices` are a visitor's own, of the kernel named first in them.
 
     No compilation sets a choice: as it ends it would set back one that was made since it began.
     """
 
-    drawn: list[Any]
+    column: Any
+    compared: list[Any]
     choices: list[Any]
 
 
@@ -73,7 +75,7 @@ def build(context: Context, bench: Bench, target: gr.Dropdown, targets: list[tup
     go.click(compare, choices, [compared, shown], **AGAIN)
     stage.input(again, [shown, *choices], [compared, shown], **AGAIN)
     kernel.input(_edit, [kernel, editor, bench.kernel], [editor, stage], **EACH)
-    return Sheet([column, compared, shown], [gr.State(""), config, dtype, kernel, editor])
+    return Sheet(column, [compared, shown], [gr.State(""), config, dtype, kernel, editor])
 
 
 def offered(context: Context, arch: str, of: str, chosen: str, values: tuple[Any, ...]) -> list[Any]:
@@ -101,14 +103,10 @@ def offered(context: Context, arch: str, of: str, chosen: str, values: tuple[Any
     ]
 
 
-def begun() -> list[Any]:
-    """Updates of `Sheet.drawn` as a compilation begins: an older comparison goes."""
-    return [gr.skip(), "", False]
-
-
-def drawn(there: bool) -> list[Any]:
-    """Updates of `Sheet.drawn` where there is code to compare, or none."""
-    return [gr.update(visible=there), gr.skip(), gr.skip()]
+def put_away(context: Context, session: str) -> list[Any]:
+    """Updates of `Sheet.compared` without a comparison; one that works draws no more."""
+    context.jobs.give_up(f"compare {session}")
+    return ["", False]
 
 
 def _edit(choice: str, text: str, kernel: str) -> list[Any]:

@@ -59,10 +59,12 @@ def build(context: Context, bench: Bench) -> Loaded:
             block = gr.Button("For a decoder block", size="sm", elem_id="inductor-block")
         wrote = live.html('<p class="quiet">Inductor\'s own Triton for the same operation, beside ours.</p>')
 
-    outputs = [banner, head, view, looks, looks_head, found, *comparing.drawn]
+    outputs = [banner, head, view, looks, looks_head, found, comparing.column]
 
-    def offer(arch: str, of: str, config: str, *values: Any) -> list[Any]:
-        return compare.offered(context, arch, of, config, values)
+    def offer(session: gr.Request, arch: str, of: str, config: str, *values: Any) -> list[Any]:
+        """Before it compiles: a comparison that is asked for from now on is of the new choice, and stays."""
+        gone = compare.put_away(context, session.session_hash or "")
+        return [*compare.offered(context, arch, of, config, values), *gone]
 
     def compile_(session: gr.Request, arch: str, *values: Any) -> Iterator[list[Any]]:
         yield from _compile(context, session.session_hash or "", arch, values)
@@ -83,8 +85,10 @@ def build(context: Context, bench: Bench) -> Loaded:
     stop.click(stopped, None, None, **form.FAST)
     known = [target, *comparing.choices[:2], *bench.inputs]
     for asked in (
-        go.click(offer, known, comparing.choices, **form.EACH),
-        target.input(offer, known, comparing.choices, js=follows(target, "target"), **form.EACH),
+        go.click(offer, known, [*comparing.choices, *comparing.compared], **form.EACH),
+        target.input(
+            offer, known, [*comparing.choices, *comparing.compared], js=follows(target, "target"), **form.EACH
+        ),
     ):
         asked.then(compile_, [target, *bench.inputs], outputs, js=presses("code-answer"), **AGAIN)
     return chosen(target, "target")
@@ -92,7 +96,6 @@ def build(context: Context, bench: Bench) -> Loaded:
 
 def _compile(context: Context, session: str, arch: str, values: tuple[Any, ...]) -> Iterator[list[Any]]:
     """One press of Compile, or one target chosen; it takes the place of an earlier one, which draws no more."""
-    context.jobs.give_up(f"compare {session}")
     cancel = context.jobs.start(f"code {session}")
     yield from context.jobs.newest(f"code {session}", cancel, _compiled(context, cancel, arch, values))
 
@@ -102,13 +105,13 @@ def _compiled(context: Context, cancel: threading.Event, arch: str, values: tupl
     keep = [gr.skip()] * 5
     try:
         asked = ask(CodeRequest, form.read(context, *values), target=arch)
-        yield [panels.busy(Progress(what=f"Compiling {asked.kernel} for {arch}")), *keep, *compare.begun()]
+        yield [panels.busy(Progress(what=f"Compiling {asked.kernel} for {arch}")), *keep, gr.skip()]
         result = _ask(context, asked, cancel)
         yield _drawn(result)
     except (InputError, EngineError) as error:
         hidden = gr.update(visible=False)
         said = panels.failed(str(error), nothing_ran=isinstance(error, InputError))
-        yield [said, gr.update(), None, hidden, "", "", *compare.drawn(False)]
+        yield [said, gr.update(), None, hidden, "", "", hidden]
 
 
 def _ask(context: Context, request: CodeRequest, cancel: threading.Event) -> CodeResult:
@@ -127,7 +130,7 @@ def _drawn(result: CodeResult) -> list[Any]:
         gr.update(visible=bool(result.launches)),
         panels.section(code_view.found(result), result.source, "found in the code; each leads to its lines"),
         code_view.findings(result) + method.how(result),
-        *compare.drawn(bool(result.launches)),
+        gr.update(visible=bool(result.launches)),
     ]
 
 
