@@ -45,6 +45,7 @@ class Bench:
     explain: gr.HTML
     kept: gr.State  # what a case has changed, as cases.Kept
     note: gr.HTML  # which says so
+    of: gr.State  # the kernel and the case that it was filled for
     run: gr.Button
     stop: gr.Button
 
@@ -57,7 +58,7 @@ class Bench:
         """What `fill` fills."""
         return [
             self.kernel, self.preset, *self.dims, self.dtype, self.config, self.case, self.baselines, self.seed,
-            self.explain, self.kept, self.note,
+            self.explain, self.kept, self.note, self.of,
         ]  # fmt: skip
 
 
@@ -84,7 +85,8 @@ def build(context: Context, start: Request) -> Bench:
         seed = gr.Number(start.seed, label="seed", elem_classes="dim", elem_id="seed")
     kept = gr.State(None)
     note = live.html("", js_on_load=live.script("case.js"), elem_id="case-note")
-    return Bench(kernel, preset, dims, dtype, config, case, baselines, seed, explain, kept, note, run, stop)
+    of = gr.State(("", ""))  # until the page is opened, or where the server has forgotten this visit
+    return Bench(kernel, preset, dims, dtype, config, case, baselines, seed, explain, kept, note, of, run, stop)
 
 
 def _list(choices: list[Any], value: str | None, label: str) -> gr.Dropdown:
@@ -200,6 +202,7 @@ def fill(context: Context, request: Request, kept: Kept | None = None) -> list[A
         explanation(spec),
         kept,
         case_note(kept),
+        (spec.name, case_of(request)),
     ]
 
 
@@ -236,16 +239,23 @@ def until_filled(event: Any) -> Any:
 def wire(bench: Bench, context: Context) -> None:
     """Make the inputs follow each other, and the address follow the inputs."""
     held = [bench.kept, *bench.inputs]
+    nothing = [gr.skip()] * len(bench.shown)
+
+    def with_kernel(name: str, of: tuple[str, str]) -> list[Any]:
+        """Gradio takes a list that is left as it was for a choice: what was typed below it stays."""
+        return nothing if name == of[0] else fill(context, links.first_choice(get(name), context.gpu))
+
+    def from_list(of: tuple[str, str], kept: Kept | None, *values: Any) -> list[Any]:
+        return nothing if (values[0], values[-3]) == of else with_case(context, kept, *values)
+
     for event in (
-        bench.kernel.input(
-            lambda name: fill(context, links.first_choice(get(name), context.gpu)), bench.kernel, bench.shown, **FILLS
-        ),
+        bench.kernel.input(with_kernel, [bench.kernel, bench.of], bench.shown, **FILLS),
         bench.preset.input(lambda *values: _preset(context, *values), [bench.preset, *held], bench.shown, **FILLS),
-        bench.case.input(lambda kept, *values: with_case(context, kept, *values), held, bench.shown, **FILLS),
+        bench.case.input(from_list, [bench.of, *held], bench.shown, **FILLS),
         bench.note.away(lambda kept, *values: put_away(context, kept, *values), held, bench.shown, **FILLS),
     ):
         until_filled(event)
-    followers = [bench.preset, bench.config, bench.case, bench.kept, bench.note]
+    followers = [bench.preset, bench.config, bench.case, bench.kept, bench.note, bench.of]
     for part in (*bench.dims, bench.dtype):
         part.input(lambda *values: _retyped(context, *values), held, followers, **EACH)
     gr.on(
@@ -291,8 +301,9 @@ def _retyped(context: Context, kept: Kept | None, *values: Any) -> list[Any]:
     try:
         now = read(context, *values[:-3], case, *values[-2:])
     except InputError:
-        return [None, gr.update(), case, kept, case_note(kept)]
+        return [None, gr.update(), case, kept, case_note(kept), (spec.name, case)]
     listed = configs(spec, now.model_copy(update={"config": None}), context.target())
     key = links.config_key(now.config)
     known = key if key in dict(listed).values() else "auto"
-    return [preset_of(spec, now.dims), gr.update(choices=listed, value=known), case, kept, case_note(kept)]
+    config = gr.update(choices=listed, value=known)
+    return [preset_of(spec, now.dims), config, case, kept, case_note(kept), (spec.name, case)]

@@ -187,3 +187,14 @@ def test_compare_that_is_pressed_before_a_compilation_begins_compares(page, base
     expect(page.locator("#code-form")).to_contain_text("sm_80, float32")
     compiled.set()
     expect(page.locator("#compared table").first).to_be_visible()
+
+
+def test_a_list_that_is_left_as_it_was_changes_nothing(page, base):
+    visit(page, base, "kernel=softmax&rows=4&n=1000&dtype=float32")
+    for label in ("kernel", "case"):
+        page.get_by_label(label, exact=True).focus()
+        with page.expect_response("**/gradio_api/run/**"):
+            page.keyboard.press("Tab")  # which Gradio takes for a choice
+        expect(page.locator("body")).not_to_have_attribute("data-filling", "")
+        expect(size(page, "n")).to_have_value("1000")
+        assert "rows=4&n=1000" in page.url

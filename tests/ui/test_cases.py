@@ -53,7 +53,8 @@ def test_another_case_stands_on_what_was_there_before_the_first():
     def values(filled, case):
         kernel, _, *rest = filled
         dims = [d["value"] for d in rest[: max(len(s.dims) for s in context.specs.values())]]
-        dtype, config, _, baselines, seed, _, kept, note = rest[len(dims) :]
+        dtype, config, _, baselines, seed, _, kept, note, of = rest[len(dims) :]
+        assert of[0] == kernel
         return kept, note, [kernel, *dims, dtype["value"], config["value"], case, baselines["value"], seed]
 
     kept, note, now = values(form.fill(context, MINE), "bug:Forgotten mask")
