@@ -156,7 +156,7 @@ def test_a_recorded_sweep_is_there_before_ones_own(page, base):
     page.goto(f"{base}/?kernel=add_rms_norm&tab=Autotune")
     answer = page.locator("#tune-answer")
     expect(answer).to_contain_text("recorded NVIDIA H200")
-    expect(answer).to_contain_text("Recorded for rows=64, n=3000. Sweep configs tries them on this device.")
+    expect(answer).to_contain_text("Recorded for rows=64, n=3,000. Sweep configs tries them on this device.")
     assert page.locator("table.configs tbody tr").count() > 5 and page.locator("#tune-grid td.best").count() > 0
     page.click("#tune-keep")
     page.get_by_text("No config has won on this device").wait_for()

@@ -23,7 +23,10 @@ class Gate:
     def _hold(self, route):
         if not self.shut:
             return route.continue_()
-        self.held.append((route, route.fetch()))
+        answer = route.fetch()
+        if not self.shut:  # opened in the meantime
+            return route.fulfill(response=answer)
+        self.held.append((route, answer))
 
     def wait(self, many):
         """Until so many answers stand here."""
