@@ -114,6 +114,22 @@ def test_what_a_choice_brings_cannot_be_chosen_until_it_is_there(page, base):
     expect(dtype.locator("input")).to_have_value("float16")
 
 
+def test_a_choice_whose_answer_is_lost_holds_a_press_for_seconds_only(page, base):
+    visit(page, base, SMALL)
+    page.clock.install()
+    gate = Gate(page)
+    page.get_by_text("decode", exact=True).click()
+    gate.wait(1)
+    page.click("#run")
+    page.clock.run_for(9_000)
+    expect(page.locator("body")).to_have_attribute("data-filling", "")
+    page.clock.run_for(2_000)
+    expect(page.locator("body")).not_to_have_attribute("data-filling", "")
+    page.clock.resume()
+    page.wait_for_selector(RIGHT)
+    gate.open()
+
+
 def test_a_choice_that_is_refused_leaves_the_bench_to_be_used(chrome, base):
     page = chrome.new_context().new_page()  # not the fixture's: the browser complains of the refusal
     page.set_default_timeout(60_000)
